@@ -13,6 +13,8 @@ use crate::auth::x509::ClientCertificates;
 use crate::clock::{Clock, Rng};
 use crate::options::Behaviour;
 use crate::proxy::Proxy;
+use crate::resource_metrics::UsageCache;
+use crate::resources::Kinds;
 use crate::store::Store;
 use crate::store::disk::Durable;
 
@@ -29,6 +31,8 @@ pub(crate) struct Api {
     pub(crate) behaviour: Behaviour,
     pub(crate) audit: Option<AuditLog>,
     pub(crate) proxy: Proxy,
+    /// What the kubelet has measured last.
+    pub(crate) usage: UsageCache,
     /// Cancelled when the server stops: no new requests, watches end.
     pub(crate) closing: CancellationToken,
     /// `None`: everything is in memory only.
@@ -38,5 +42,10 @@ pub(crate) struct Api {
 impl Api {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The kinds that are served: a server of one node has a kubelet to ask for measurements.
+    pub(crate) fn kinds(&self) -> Kinds {
+        Kinds { measured: self.behaviour.bind_to.is_some() }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::http::{Body, Query, response};
-use crate::resources::{self, GroupVersion, RESOURCES, Resource, Subresource};
+use crate::resources::{self, GroupVersion, Kinds, Resource, Subresource};
 use crate::status::ApiError;
 
 /// The API version that this server implements; clients derive its features from it.
@@ -19,36 +19,37 @@ const VERSION: (&str, &str, &str) = ("1", "36", "v1.36.0");
 
 /// The document at `path`, in the form that `accept` requests.
 pub(crate) fn handle(api: &Api, path: &str, query: &Query, accept: &str) -> Result<Response<Body>, ApiError> {
+    let kinds = api.kinds();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let aggregated = || {
-        let document = aggregated::document(segments.first() == Some(&"api"), accept)?;
+        let document = aggregated::document(kinds, segments.first() == Some(&"api"), accept)?;
         Some(response::bytes(StatusCode::OK, document.content_type, document.text))
     };
     let document = match segments.as_slice() {
         [endpoint @ ("healthz" | "livez" | "readyz")] => return Ok(health::all(api, endpoint, query)),
         [endpoint @ ("healthz" | "livez" | "readyz"), check] => return Ok(health::one(api, endpoint, check)),
         ["version"] => version(),
-        [] => paths(),
+        [] => paths(kinds),
         ["api" | "apis"] => {
             if let Some(response) = aggregated() {
                 return Ok(response);
             }
-            if segments[0] == "api" { core_versions() } else { groups() }
+            if segments[0] == "api" { core_versions() } else { groups(kinds) }
         }
-        ["api", "v1"] => resource_list(resources::CORE),
+        ["api", "v1"] => resource_list(kinds, resources::CORE),
         ["apis", group] => {
-            let found = resources::groups().into_iter().find(|(known, _)| known == group);
+            let found = kinds.groups().into_iter().find(|(known, _)| known == group);
             let (name, versions) = found.ok_or_else(ApiError::no_such_path)?;
             self::group(name, &versions, true)
         }
         ["apis", group, version] => {
-            let mut known = resources::group_versions().into_iter();
+            let mut known = kinds.group_versions().into_iter();
             let found = known.find(|found| (found.group, found.version) == (*group, *version));
-            resource_list(found.ok_or_else(ApiError::no_such_path)?)
+            resource_list(kinds, found.ok_or_else(ApiError::no_such_path)?)
         }
         [".well-known", "openid-configuration"] => return Ok(openid::configuration(api)),
         ["openid", "v1", "jwks"] => return Ok(openid::keys(api)),
-        ["openapi", ..] => return openapi::handle(&segments[1..], accept),
+        ["openapi", ..] => return openapi::handle(kinds, &segments[1..], accept),
         _ => return Err(ApiError::no_such_path()),
     };
     Ok(response::json(StatusCode::OK, &document))
@@ -69,9 +70,9 @@ fn version() -> Value {
     })
 }
 
-fn paths() -> Value {
+fn paths(kinds: Kinds) -> Value {
     let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
-    for (group, versions) in resources::groups() {
+    for (group, versions) in kinds.groups() {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{version}")));
     }
@@ -93,9 +94,9 @@ fn core_versions() -> Value {
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
 }
 
-fn groups() -> Value {
+fn groups(kinds: Kinds) -> Value {
     let groups: Vec<Value> =
-        resources::groups().iter().map(|(name, versions)| group(name, versions, false)).collect();
+        kinds.groups().iter().map(|(name, versions)| group(name, versions, false)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
@@ -110,9 +111,9 @@ fn group(name: &str, versions: &[GroupVersion], standalone: bool) -> Value {
     group
 }
 
-fn resource_list(of: GroupVersion) -> Value {
+fn resource_list(kinds: Kinds, of: GroupVersion) -> Value {
     let mut resources = Vec::new();
-    for resource in RESOURCES.iter().filter(|resource| resource.group_version() == of) {
+    for resource in kinds.all().filter(|resource| resource.group_version() == of) {
         resources.push(entry(resource));
         resources.extend(resource.subresources.iter().map(|sub| sub_entry(resource, sub)));
     }

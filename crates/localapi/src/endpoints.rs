@@ -8,6 +8,7 @@ mod field_manager;
 mod field_validation;
 mod get;
 mod list;
+mod metrics;
 mod negotiation;
 mod options;
 mod patch;
@@ -71,7 +72,7 @@ async fn handle(
     let query = Query::parse(request.uri().query().unwrap_or_default());
     // Over HTTP/2 the URI contains the server, too.
     let uri = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
-    match request_info::parse(request.uri().path()) {
+    match request_info::parse(request.uri().path(), api.kinds()) {
         Some(RequestInfo { resource: resource @ Resource { advice: Some(advice), .. }, name, .. })
             if request.method() != Method::GET || name.is_some() || query.flag("watch") =>
         {
@@ -88,7 +89,11 @@ async fn handle(
             call.uri = uri;
             call.warnings.lock().extend(call.resource().warning());
             let attributes = call::attributes(&call.method, &call.query, &call.info)?;
-            let result = authorize(&call.api, &call.user, &attributes).and_then(|()| dispatch(&call));
+            let result = match authorize(&call.api, &call.user, &attributes) {
+                Ok(()) if call.resource().measured_as.is_some() => metrics::read(&call).await,
+                Ok(()) => dispatch(&call),
+                Err(error) => Err(error),
+            };
             let mut response = match &call.api.audit {
                 Some(log) => {
                     let event = audit::Event {
@@ -175,8 +180,11 @@ fn authorize(api: &Api, user: &User, attributes: &Attributes) -> Result<(), ApiE
     let decided = api.store.read(|objects| rules::check(user, attributes, objects));
     decided.map(drop).map_err(|reason| {
         let error = ApiError::forbidden(rules::denial_message(user, attributes, &reason));
-        match crate::resources::stored(&attributes.resource) {
-            Some(resource) => error.about(resource, &attributes.name),
+        let Attributes { group, resource, name, .. } = attributes;
+        let of_objects = |kind: &&Resource| !kind.review && kind.advice.is_none();
+        let mut kinds = api.kinds().all().filter(of_objects);
+        match kinds.find(|kind| (kind.group, kind.name) == (group.as_str(), resource.as_str())) {
+            Some(resource) => error.about(resource, name),
             None => error,
         }
     })

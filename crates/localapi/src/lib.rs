@@ -36,6 +36,7 @@ pub mod patch;
 mod proxy;
 mod quota;
 mod registry;
+mod resource_metrics;
 mod resources;
 mod schema;
 pub mod selector;

@@ -1,4 +1,5 @@
-//! Requests that a node's kubelet or a pod answers: logs, exec, attach, port-forward, and the proxies of nodes and pods.
+//! Requests that a node's kubelet or a pod answers: logs, exec, attach, port-forward, and the proxies of nodes and pods; and the question of
+//! this server for what a kubelet measures.
 //! This module finds the backend; `location` and `log_options` translate paths, parameters and errors, as pure functions.
 //! Streams are not buffered: each part is forwarded when the other end reads it.
 
@@ -10,11 +11,14 @@ mod verifier;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::http::{Method, Request, Response, StatusCode};
+use bytes::Bytes;
 use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -35,6 +39,13 @@ const MAX_STREAMS: usize = 1000;
 const NODE_PROXY_SEGMENTS: usize = 5;
 /// The same for pods, with `namespaces` and the namespace.
 const POD_PROXY_SEGMENTS: usize = 7;
+
+/// CPU and memory alone, which the kubelet measures again if the last time was more than a second ago.
+const STATS_SUMMARY: &str = "/stats/summary?only_cpu_and_memory=true";
+/// Each container takes about a kilobyte.
+const MAX_STATS_SUMMARY: usize = 16 << 20;
+/// From the connection to the end of the answer.
+const STATS_SUMMARY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The tasks that carry streams. They end when the server stops.
 #[derive(Debug)]
@@ -86,6 +97,9 @@ pub(crate) struct Proxy {
 
 /// Whether a kubelet or pod answers this request, and not the store.
 pub(crate) fn serves(info: &RequestInfo) -> bool {
+    if !info.resource.group.is_empty() {
+        return false;
+    }
     let part = info.subresource.as_deref().unwrap_or_default();
     match info.resource.name {
         "pods" => ["attach", "exec", "log", "portforward", "proxy"].contains(&part),
@@ -191,6 +205,21 @@ impl Proxy {
         let host = location::kubelet(&*stored_node(store, id_parts.name)?, None)?.host;
         let host_port = HostPort { host, port };
         Ok(Location { channel: id_parts.channel(), host_port, path_and_query })
+    }
+
+    /// The usage of CPU and memory that the kubelet of a node measures, as the JSON of `stats/v1alpha1`. The error names what failed.
+    pub(crate) async fn stats_summary(&self, store: &Store, node: &str) -> Result<Bytes, String> {
+        let host_port = self.kubelet(store, node).map_err(|error| error.message)?;
+        let location =
+            Location { channel: Channel::Kubelet, host_port, path_and_query: STATS_SUMMARY.to_owned() };
+        let read = forward::read(self, &location, MAX_STATS_SUMMARY);
+        let answer = timeout(STATS_SUMMARY_TIMEOUT, read).await;
+        let error = match answer {
+            Ok(Ok(body)) => return Ok(body),
+            Ok(Err(error)) => error,
+            Err(_) => format!("no answer within {} s", STATS_SUMMARY_TIMEOUT.as_secs()),
+        };
+        Err(format!("Get \"{location}\": {error}"))
     }
 
     /// Where the kubelet of a node listens.

@@ -60,6 +60,9 @@ pub(crate) struct Resource {
     /// refused with this advice. A list is empty, with the advice as a warning: `kubectl cluster-info dump` and `kubectl apply --prune` read
     /// lists of every kind.
     pub(crate) advice: Option<&'static str>,
+    /// The name in messages of what is measured when it is requested: it is never stored, and can only be read. Its plural is that of the
+    /// stored kind that it measures.
+    pub(crate) measured_as: Option<&'static str>,
     pub(crate) subresources: &'static [Subresource],
 }
 
@@ -113,6 +116,7 @@ const fn kind(
         unconditional_update: true,
         create_on_update: false,
         advice: None,
+        measured_as: None,
         subresources: &[],
     }
 }
@@ -446,6 +450,15 @@ pub(crate) const RESOURCES: &[Resource] = &[
     ),
 ];
 
+/// The resource metrics API, which has no kind of its own for what it measures.
+const METRICS: GroupVersion = GroupVersion::new("metrics.k8s.io", "v1beta1");
+
+/// What a server measures that has a kubelet to ask.
+const MEASURED: &[Resource] = &[
+    Resource { measured_as: Some("nodemetrics"), ..kind(METRICS, "nodes", "", "NodeMetrics", false) },
+    Resource { measured_as: Some("podmetrics"), ..kind(METRICS, "pods", "", "PodMetrics", true) },
+];
+
 /// What to use in place of Services, where this machine has no proxy for their addresses.
 pub(crate) const SERVICES_ADVICE: &str = ROUTES;
 
@@ -478,6 +491,8 @@ impl Resource {
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         if self.advice.is_some() {
             &[]
+        } else if self.measured_as.is_some() {
+            &["get", "list"]
         } else if self.review {
             CREATE
         } else if self.name == "namespaces" {
@@ -496,41 +511,62 @@ impl Resource {
     }
 }
 
-pub(crate) fn find(group: &str, version: &str, name: &str) -> Option<&'static Resource> {
-    RESOURCES.iter().find(|r| r.group == group && r.version == version && r.name == name)
-}
-
 /// The kind that the store holds under this plural. Events of both groups are stored as one.
 pub(crate) fn stored(name: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|resource| resource.name == name && !resource.review && resource.advice.is_none())
 }
 
-/// The versions of groups that are served, the core group left out, each once and in the table's order.
-pub(crate) fn group_versions() -> Vec<GroupVersion> {
-    let mut found: Vec<GroupVersion> = Vec::new();
-    for resource in RESOURCES.iter().filter(|resource| !resource.group.is_empty()) {
-        if !found.contains(&resource.group_version()) {
-            found.push(resource.group_version());
-        }
-    }
-    found
+/// The kinds of one server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kinds {
+    /// Whether it has a kubelet to ask, and so the kinds that are measured.
+    pub(crate) measured: bool,
 }
 
-/// The served versions of each group, the preferred one first; without the core group.
-pub(crate) fn groups() -> Vec<(&'static str, Vec<GroupVersion>)> {
-    let mut groups: Vec<(&str, Vec<GroupVersion>)> = Vec::new();
-    for version in group_versions() {
-        match groups.iter_mut().find(|(group, _)| *group == version.group) {
-            Some((_, versions)) => versions.push(version),
-            None => groups.push((version.group, vec![version])),
-        }
+impl Kinds {
+    /// All of them, the core group first.
+    pub(crate) fn all(self) -> impl Iterator<Item = &'static Resource> {
+        RESOURCES.iter().chain(MEASURED.iter().filter(move |_| self.measured))
     }
-    groups
+
+    pub(crate) fn find(self, group: &str, version: &str, name: &str) -> Option<&'static Resource> {
+        self.all().find(|r| r.group == group && r.version == version && r.name == name)
+    }
+
+    /// The versions of groups that are served, the core group left out, each once and in the table's order.
+    pub(crate) fn group_versions(self) -> Vec<GroupVersion> {
+        let mut found: Vec<GroupVersion> = Vec::new();
+        for resource in self.all().filter(|resource| !resource.group.is_empty()) {
+            if !found.contains(&resource.group_version()) {
+                found.push(resource.group_version());
+            }
+        }
+        found
+    }
+
+    /// The served versions of each group, the preferred one first; without the core group.
+    pub(crate) fn groups(self) -> Vec<(&'static str, Vec<GroupVersion>)> {
+        let mut groups: Vec<(&str, Vec<GroupVersion>)> = Vec::new();
+        for version in self.group_versions() {
+            match groups.iter_mut().find(|(group, _)| *group == version.group) {
+                Some((_, versions)) => versions.push(version),
+                None => groups.push((version.group, vec![version])),
+            }
+        }
+        groups
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const STORED: Kinds = Kinds { measured: false };
+    const ALL: Kinds = Kinds { measured: true };
+
+    fn find(group: &str, version: &str, name: &str) -> Option<&'static Resource> {
+        STORED.find(group, version, name)
+    }
 
     #[test]
     fn resource_is_found_by_group_version_and_plural_only() {
@@ -552,7 +588,7 @@ mod tests {
 
     #[test]
     fn group_with_two_versions_is_one_with_the_preferred_version_first() {
-        let groups = groups();
+        let groups = STORED.groups();
         let of = |name: &str| -> Vec<&str> {
             let found = groups.iter().filter(|(group, _)| *group == name).flat_map(|(_, versions)| versions);
             found.map(|found| found.version).collect()
@@ -563,8 +599,18 @@ mod tests {
 
     #[test]
     fn each_version_of_a_group_is_listed_once() {
-        let found = group_versions();
+        let found = STORED.group_versions();
         assert_eq!(found.iter().filter(|found| found.group == "storage.k8s.io").count(), 1);
         assert!(!found.iter().any(|found| found.group.is_empty()));
+    }
+
+    #[test]
+    fn measured_kinds_exist_with_a_kubelet_only_and_can_only_be_read() {
+        assert!(find("metrics.k8s.io", "v1beta1", "pods").is_none());
+        let pods = ALL.find("metrics.k8s.io", "v1beta1", "pods").expect("it is served");
+        assert_eq!((pods.kind, pods.namespaced, pods.verbs()), ("PodMetrics", true, &["get", "list"][..]));
+        let groups: Vec<&str> = ALL.groups().into_iter().map(|(group, _)| group).collect();
+        assert_eq!((groups.len(), groups.last()), (STORED.groups().len() + 1, Some(&"metrics.k8s.io")));
+        assert_eq!(stored("pods").map(|stored| stored.kind), Some("Pod"));
     }
 }

@@ -38,6 +38,7 @@ use crate::controllers;
 use crate::options::{Options, State};
 use crate::proxy::{Backends, Proxy, Streams};
 use crate::registry::namespaces;
+use crate::resource_metrics::UsageCache;
 use crate::signing;
 use crate::status::ApiError;
 use crate::store::disk::DatabaseProblem;
@@ -131,6 +132,7 @@ impl LocalApi {
             behaviour: options.behaviour,
             audit: options.audit_log.as_deref().map(audit_log).transpose()?,
             proxy,
+            usage: UsageCache::default(),
             closing,
             durable,
         });

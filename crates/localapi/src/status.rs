@@ -41,8 +41,7 @@ impl ApiError {
     }
 
     pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
-        let message = format!("{} \"{name}\" not found", resource.qualified_name());
-        Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(resource, name)
+        Self::not_found_of_kind(resource.group, resource.name, name)
     }
 
     /// Nothing is served at this path.
@@ -205,6 +204,27 @@ impl ApiError {
 
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", METHOD_NOT_ALLOWED)
+    }
+
+    /// A verb that a kind does not have, where the real server says so.
+    pub(crate) fn verb_not_supported(resource: &Resource, verb: &str) -> Self {
+        let qualified = resource.qualified_name();
+        let message = format!("{verb} is not supported on resources of kind {qualified:?}");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about(resource, "")
+    }
+
+    /// What this server needs for its answer does not answer.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
+    }
+
+    /// Not found, with a kind and group that are not in the table.
+    pub(crate) fn not_found_of_kind(group: &str, kind: &str, name: &str) -> Self {
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let message = format!("{qualified} \"{name}\" not found");
+        let mut error = Self::new(StatusCode::NOT_FOUND, "NotFound", message);
+        error.details = Some(details(name, group, kind));
+        error
     }
 
     /// A kind that is known and not served.

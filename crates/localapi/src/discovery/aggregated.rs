@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::resources::{self, GroupVersion, RESOURCES, Resource, Subresource};
+use crate::resources::{self, GroupVersion, Kinds, Resource, Subresource};
 
 pub(super) struct Document {
     pub(super) content_type: &'static str,
@@ -10,7 +10,7 @@ pub(super) struct Document {
 }
 
 /// The document for `/api` (the core group) or `/apis` (all others); `None` if `accept` contains no supported version.
-pub(super) fn document(core: bool, accept: &str) -> Option<Document> {
+pub(super) fn document(kinds: Kinds, core: bool, accept: &str) -> Option<Document> {
     let wanted = accept.split(',').find(|entry| {
         entry.contains("application/json")
             && entry.contains("g=apidiscovery.k8s.io")
@@ -18,8 +18,8 @@ pub(super) fn document(core: bool, accept: &str) -> Option<Document> {
     })?;
     let beta = wanted.contains("v=v2beta1");
     let version = if beta { "v2beta1" } else { "v2" };
-    let groups = if core { vec![("", vec![resources::CORE])] } else { resources::groups() };
-    let items: Vec<Value> = groups.iter().map(|(group, versions)| item(group, versions)).collect();
+    let groups = if core { vec![("", vec![resources::CORE])] } else { kinds.groups() };
+    let items: Vec<Value> = groups.iter().map(|(group, versions)| item(kinds, group, versions)).collect();
     let list = json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": format!("apidiscovery.k8s.io/{version}"),
@@ -34,17 +34,17 @@ pub(super) fn document(core: bool, accept: &str) -> Option<Document> {
     Some(Document { content_type, text: list.to_string() })
 }
 
-fn item(group: &str, versions: &[GroupVersion]) -> Value {
-    let versions: Vec<Value> = versions.iter().map(|of| version(*of)).collect();
+fn item(kinds: Kinds, group: &str, versions: &[GroupVersion]) -> Value {
+    let versions: Vec<Value> = versions.iter().map(|of| version(kinds, *of)).collect();
     json!({
         "metadata": if group.is_empty() { json!({}) } else { json!({"name": group}) },
         "versions": versions,
     })
 }
 
-fn version(of: GroupVersion) -> Value {
+fn version(kinds: Kinds, of: GroupVersion) -> Value {
     let resources: Vec<Value> =
-        RESOURCES.iter().filter(|resource| resource.group_version() == of).map(entry).collect();
+        kinds.all().filter(|resource| resource.group_version() == of).map(entry).collect();
     json!({"version": of.version, "resources": resources, "freshness": "Current"})
 }
 

@@ -11,7 +11,7 @@ use ::http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use crate::http::{Body, response};
-use crate::resources::{self, GroupVersion, RESOURCES, Resource};
+use crate::resources::{GroupVersion, Kinds, Resource};
 use crate::schema::{Schema, Shape, Type};
 use crate::status::ApiError;
 
@@ -21,15 +21,17 @@ const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protob
 const IN_VERSION_2: &str = "#/definitions/";
 const IN_VERSION_3: &str = "#/components/schemas/";
 
-pub(super) fn handle(rest: &[&str], accept: &str) -> Result<Response<Body>, ApiError> {
+pub(super) fn handle(kinds: Kinds, rest: &[&str], accept: &str) -> Result<Response<Body>, ApiError> {
     match rest {
         ["v2"] if accept.contains("proto-openapi") => {
-            Ok(response::bytes(StatusCode::OK, PROTOBUF, protobuf::document(&version_2())))
+            Ok(response::bytes(StatusCode::OK, PROTOBUF, protobuf::document(&version_2(kinds))))
         }
-        ["v2"] => Ok(response::json(StatusCode::OK, &version_2())),
-        ["v3"] => Ok(response::json(StatusCode::OK, &index())),
-        ["v3", "api", version] => Ok(response::json(StatusCode::OK, &version_3("", version)?)),
-        ["v3", "apis", group, version] => Ok(response::json(StatusCode::OK, &version_3(group, version)?)),
+        ["v2"] => Ok(response::json(StatusCode::OK, &version_2(kinds))),
+        ["v3"] => Ok(response::json(StatusCode::OK, &index(kinds))),
+        ["v3", "api", version] => Ok(response::json(StatusCode::OK, &version_3(kinds, "", version)?)),
+        ["v3", "apis", group, version] => {
+            Ok(response::json(StatusCode::OK, &version_3(kinds, group, version)?))
+        }
         _ => Err(ApiError::no_such_path()),
     }
 }
@@ -114,19 +116,19 @@ fn of_scalar(scalar: &str, prefix: &str) -> Value {
     }
 }
 
-fn version_2() -> Value {
+fn version_2(kinds: Kinds) -> Value {
     json!({
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "v1.36.0"},
         "paths": {},
-        "definitions": definitions(RESOURCES.iter(), IN_VERSION_2),
+        "definitions": definitions(kinds.all(), IN_VERSION_2),
     })
 }
 
-fn index() -> Value {
+fn index(kinds: Kinds) -> Value {
     let mut paths = Map::new();
     paths.insert("api/v1".to_owned(), json!({"serverRelativeURL": "/openapi/v3/api/v1"}));
-    for GroupVersion { group, version } in resources::group_versions() {
+    for GroupVersion { group, version } in kinds.group_versions() {
         let path = format!("apis/{group}/{version}");
         let url = format!("/openapi/v3/{path}");
         paths.insert(path, json!({"serverRelativeURL": url}));
@@ -134,8 +136,8 @@ fn index() -> Value {
     json!({"paths": paths})
 }
 
-fn version_3(group: &str, version: &str) -> Result<Value, ApiError> {
-    let of_group = || RESOURCES.iter().filter(|r| r.group == group && r.version == version);
+fn version_3(kinds: Kinds, group: &str, version: &str) -> Result<Value, ApiError> {
+    let of_group = || kinds.all().filter(|r| r.group == group && r.version == version);
     if of_group().next().is_none() {
         return Err(ApiError::no_such_path());
     }
@@ -164,11 +166,11 @@ fn path_3(group: &str, version: &str, resource: &Resource) -> (String, Value) {
             "x-kubernetes-group-version-kind": kind,
         })
     };
-    let verbs = json!({
-        "get": operation("get"),
-        "post": operation("post"),
-        "patch": operation("patch"),
-        "put": operation("put"),
-    });
+    let mut verbs = json!({"get": operation("get")});
+    if resource.measured_as.is_none() {
+        for verb in ["post", "patch", "put"] {
+            verbs[verb] = operation(verb);
+        }
+    }
     (format!("{root}{scope}/{}/{{name}}", resource.name), verbs)
 }

@@ -21,19 +21,19 @@ use crate::store::{Key, Listing, Revision, Stored};
 
 /// A list that serializes its objects without copying them.
 #[derive(Serialize)]
-struct List<T> {
-    kind: String,
+pub(super) struct List<T> {
+    pub(super) kind: String,
     #[serde(rename = "apiVersion")]
-    api_version: String,
-    metadata: Value,
-    items: Vec<T>,
+    pub(super) api_version: String,
+    pub(super) metadata: Value,
+    pub(super) items: Vec<T>,
 }
 
 /// The fields of an object that only the list has.
 const LIST_FIELDS: [&str; 2] = ["kind", "apiVersion"];
 
 /// An object without the fields of the list.
-struct Item<'a>(Cow<'a, Value>);
+pub(super) struct Item<'a>(pub(super) Cow<'a, Value>);
 
 impl Serialize for Item<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -94,12 +94,8 @@ fn write<'a>(
     let items = match &call.media {
         Media::Object => objects.map(Item).collect(),
         Media::Metadata(version) => {
-            // As in the real server, these items have their kind.
             let items = objects.map(|object| negotiation::metadata_only(&object, version)).collect();
-            let list = json!({
-                "kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}"),
-                "metadata": metadata, "items": Value::Array(items),
-            });
+            let list = negotiation::metadata_list(items, metadata, version);
             return Ok(response::json(StatusCode::OK, &list));
         }
         Media::Table(version) => {

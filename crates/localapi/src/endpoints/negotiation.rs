@@ -157,6 +157,16 @@ pub(crate) fn metadata_only(object: &Value, version: &str) -> Value {
     })
 }
 
+/// A list of such objects. As in the real server, each has its kind.
+pub(crate) fn metadata_list(items: Vec<Value>, metadata: Value, version: &str) -> Value {
+    json!({
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": format!("meta.k8s.io/{version}"),
+        "metadata": metadata,
+        "items": items,
+    })
+}
+
 /// The objects as a `Table`.
 pub(crate) fn as_table(
     resource: &Resource,
@@ -165,7 +175,11 @@ pub(crate) fn as_table(
     include: Include,
     now: Timestamp,
 ) -> Value {
-    let mut table = table::render(resource.name, objects, now);
+    with_objects(table::render(resource.name, objects, now), objects, version, include)
+}
+
+/// A table whose rows contain their objects.
+pub(crate) fn with_objects(mut table: Value, objects: &[Value], version: &str, include: Include) -> Value {
     table["apiVersion"] = json!(format!("meta.k8s.io/{version}"));
     if let Some(rows) = table["rows"].as_array_mut() {
         for (row, object) in rows.iter_mut().zip(objects) {

@@ -19,12 +19,22 @@ pub(super) struct Selection {
 
 impl Selection {
     pub(super) fn of(call: &Call) -> Result<Self, ApiError> {
+        Self::with_fields_of(call.resource().name, call)
+    }
+
+    /// What is measured is selected by labels, name and namespace.
+    pub(super) fn of_measured(call: &Call) -> Result<Self, ApiError> {
+        Self::with_fields_of(call.resource().measured_as.unwrap_or_default(), call)
+    }
+
+    /// `kind` is that of the selectable fields.
+    fn with_fields_of(kind: &str, call: &Call) -> Result<Self, ApiError> {
         let labels = call.query.get("labelSelector").map(LabelSelector::parse).transpose();
         let labels = labels.map_err(|error| ApiError::bad_request(format!("labelSelector: {error}")))?;
         let fields = call.query.get("fieldSelector").map(FieldSelector::parse).transpose();
         let fields = fields.map_err(|error| ApiError::bad_request(format!("fieldSelector: {error}")))?;
         if let Some(fields) = &fields {
-            fields.check(call.resource().name).map_err(|error| ApiError::bad_request(error.to_string()))?;
+            fields.check(kind).map_err(|error| ApiError::bad_request(error.to_string()))?;
         }
         Ok(Self { labels, fields, name: call.info.name.clone() })
     }

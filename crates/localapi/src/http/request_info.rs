@@ -1,7 +1,7 @@
 //! Parses the path of a request: an object, a collection, a subresource, or a non-resource path.
 
 use super::query::decode;
-use crate::resources::{self, Resource};
+use crate::resources::{Kinds, Resource};
 use crate::store::Key;
 
 /// The resource that a request path names, as `RequestInfo` of the real server.
@@ -20,14 +20,14 @@ impl RequestInfo {
     }
 }
 
-/// Parses a path below `/api/v1` or `/apis/<group>/<version>`; `None` if it names no served resource.
-pub(crate) fn parse(path: &str) -> Option<RequestInfo> {
+/// Parses a path below `/api/v1` or `/apis/<group>/<version>`; `None` if it names none of these kinds.
+pub(crate) fn parse(path: &str, kinds: Kinds) -> Option<RequestInfo> {
     let segments: Vec<String> = path.split('/').filter(|segment| !segment.is_empty()).map(decode).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match segments.as_slice() {
-        ["api", version, rest @ ..] if !rest.is_empty() => below("", version, rest),
+        ["api", version, rest @ ..] if !rest.is_empty() => below(kinds, "", version, rest),
         ["apis", group, version, rest @ ..] if !rest.is_empty() && !group.is_empty() => {
-            below(group, version, rest)
+            below(kinds, group, version, rest)
         }
         _ => None,
     }
@@ -44,16 +44,16 @@ pub(crate) fn is_of_resource(path: &str) -> bool {
     segments.count() >= least
 }
 
-fn below(group: &str, version: &str, rest: &[&str]) -> Option<RequestInfo> {
+fn below(kinds: Kinds, group: &str, version: &str, rest: &[&str]) -> Option<RequestInfo> {
     match rest {
         // `namespaces/x/status` is a subresource; `namespaces/x/pods` is a collection in the namespace.
         ["namespaces", namespace, name, more @ ..]
             if !(group.is_empty() && is_namespace_subresource(name)) =>
         {
-            let resource = resources::find(group, version, name).filter(|resource| resource.namespaced)?;
+            let resource = kinds.find(group, version, name).filter(|resource| resource.namespaced)?;
             within(resource, Some(namespace), more)
         }
-        [name, more @ ..] => within(resources::find(group, version, name)?, None, more),
+        [name, more @ ..] => within(kinds.find(group, version, name)?, None, more),
         [] => None,
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     fn read(path: &str) -> Option<(&'static str, String)> {
-        let info = parse(path)?;
+        let info = parse(path, Kinds { measured: false })?;
         let part = |part: &Option<String>| part.clone().unwrap_or_else(|| "-".to_owned());
         let parts = [part(&info.namespace), part(&info.name), part(&info.subresource)];
         Some((info.resource.name, parts.join(" ")))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -18,6 +18,8 @@ use crate::status::ApiError;
 
 /// The longest error body of a kubelet that is forwarded, in bytes.
 const MAX_ERROR_BODY: usize = 50_000;
+/// What of an error of a kubelet is part of another message, in characters.
+const MAX_ERROR_LINE: usize = 200;
 
 /// Hop-by-hop headers, which are not forwarded.
 const HOP_BY_HOP: &[&str] = &[
@@ -50,6 +52,27 @@ pub(super) async fn log(proxy: &Proxy, location: &Location, pod: &str) -> Result
     let mut forwarded = Response::new(response.into_body().boxed_unsync());
     forwarded.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(forwarded)
+}
+
+/// GETs a document of at most `max` bytes.
+pub(super) async fn read(proxy: &Proxy, location: &Location, max: usize) -> Result<Bytes, String> {
+    let message = |error: ApiError| error.message;
+    let request = addressed(Request::new(empty()), location).map_err(message)?;
+    let permit = proxy.streams.permit().map_err(message)?;
+    let response = proxy.backends.send(&proxy.streams, permit, location, request).await;
+    let response = response.map_err(|error| error.to_string())?;
+    let code = response.status();
+    let body = Limited::new(response.into_body(), max).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() { format!("more than {max} bytes") } else { error.to_string() }
+    })?;
+    let body = body.to_bytes();
+    if code == StatusCode::OK { Ok(body) } else { Err(format!("{code}: {}", beginning(&body))) }
+}
+
+/// The first line of an error, as much of it as fits into a message.
+fn beginning(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    text.lines().next().unwrap_or_default().chars().take(MAX_ERROR_LINE).collect()
 }
 
 /// The error that the kubelet returned instead of a log.

@@ -19,7 +19,7 @@ const CLUSTER_ROLES: &str = "clusterroles";
 
 /// Creates the roles and bindings of every cluster, and adds to existing ones what they lack.
 pub(super) fn reconcile(api: &Api) -> Result<(), ApiError> {
-    for expected in defaults::roles() {
+    for expected in defaults::roles(api.kinds().measured) {
         reconcile_one(api, CLUSTER_ROLES, expected, reconciliation::role)?;
     }
     for expected in defaults::bindings() {

@@ -39,6 +39,16 @@ pub(crate) struct RecordedRequest {
     pub(crate) authorization: bool,
 }
 
+/// The answer to `/stats/summary`.
+#[derive(Clone, Default)]
+pub(crate) enum Summary {
+    #[default]
+    Refused,
+    Document(String),
+    /// Nothing, until the client has gone.
+    Silence,
+}
+
 pub(crate) struct Kubelet {
     pub(crate) address: SocketAddr,
     state: Arc<State>,
@@ -48,6 +58,8 @@ pub(crate) struct Kubelet {
 
 struct State {
     requests: Mutex<Vec<RecordedRequest>>,
+    /// What `/stats/summary` answers.
+    summary: Mutex<Summary>,
     /// The next lines of a followed log; it ends when the sender is dropped.
     log: Mutex<Option<mpsc::Receiver<&'static str>>>,
     stalled: watch::Sender<Option<u64>>,
@@ -60,7 +72,12 @@ impl Kubelet {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stalled, seen) = watch::channel(None);
-        let state = State { requests: Mutex::default(), log: Mutex::new(Some(log)), stalled };
+        let state = State {
+            requests: Mutex::default(),
+            summary: Mutex::default(),
+            log: Mutex::new(Some(log)),
+            stalled,
+        };
         let state = Arc::new(state);
         let kubelet = Self { address, state: Arc::clone(&state), stalled: seen };
         tokio::spawn(async move {
@@ -69,6 +86,10 @@ impl Kubelet {
             }
         });
         kubelet
+    }
+
+    pub(crate) fn answer_summary(&self, summary: Summary) {
+        *self.state.summary.lock() = summary;
     }
 
     /// The requests since the last call.
@@ -122,6 +143,14 @@ async fn handle(mut request: Request<Incoming>, state: Arc<State>) -> Result<Res
     let query = request.uri().query().unwrap_or_default().to_owned();
     if path.ends_with("/refusing") {
         return Ok(text(StatusCode::BAD_REQUEST, "container \"refusing\" is waiting to start"));
+    }
+    if path == "/stats/summary" {
+        let summary = state.summary.lock().clone();
+        return Ok(match summary {
+            Summary::Refused => text(StatusCode::FORBIDDEN, "Forbidden (verb=get)\n"),
+            Summary::Document(document) => text(StatusCode::OK, &document),
+            Summary::Silence => std::future::pending().await,
+        });
     }
     if let Some(protocol) = request.headers().get(header::UPGRADE).cloned() {
         let upgrade = hyper::upgrade::on(&mut request);

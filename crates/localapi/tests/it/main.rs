@@ -25,6 +25,7 @@ mod server;
 mod signing;
 mod single_node;
 mod streams;
+mod top;
 mod verbs;
 mod watch_requests;
 mod watch_semantics;

@@ -42,7 +42,7 @@ async fn cluster() -> Cluster {
     Cluster { server, kubelet, log }
 }
 
-fn create_node(server: &Server, name: &str, port: u16) {
+pub(crate) fn create_node(server: &Server, name: &str, port: u16) {
     let node = json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -55,7 +55,7 @@ fn create_node(server: &Server, name: &str, port: u16) {
     server.admin().feed(&["create", "-f", "-"], &node.to_string());
 }
 
-fn create_pod(server: &Server, name: &str, node: &str, containers: &[&str]) {
+pub(crate) fn create_pod(server: &Server, name: &str, node: &str, containers: &[&str]) {
     let containers: Vec<Value> =
         containers.iter().map(|name| json!({"name": name, "image": "busybox"})).collect();
     let mut pod = json!({
@@ -71,12 +71,12 @@ fn create_pod(server: &Server, name: &str, node: &str, containers: &[&str]) {
 }
 
 /// A port of this machine without a listener.
-fn dead_port() -> u16 {
+pub(crate) fn dead_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }
 
-fn requests(line: &str) -> Vec<RecordedRequest> {
+pub(crate) fn requests(line: &str) -> Vec<RecordedRequest> {
     vec![RecordedRequest { client: CLIENT_SUBJECT.to_owned(), line: line.to_owned(), authorization: false }]
 }
 

@@ -252,7 +252,7 @@ fn kubectl_cordon_drain_uncordon_top_and_auth_do_what_they_do_on_a_cluster() {
     assert_eq!(condition(&single.running("static-node"), "Ready"), "True");
     assert_eq!(single.kubectl.ok(&["uncordon", "node"]), "node/node uncordoned\n");
     single.running("late");
-    has_no_metrics_api(&single);
+    shows_usage(&single);
     says_what_a_user_may_do(&single);
 }
 
@@ -289,10 +289,38 @@ fn drains(single: &SingleNode, pods: &[&Value]) {
     }
 }
 
-fn has_no_metrics_api(single: &SingleNode) {
-    for what in [&["top", "node"][..], &["top", "pod"], &["top", "pod", "late", "--containers"]] {
-        assert_eq!(refused(single, what), "error: Metrics API not available\n", "{what:?}");
-    }
+/// The columns of a table of kubectl, and its row of that object. The node measures a rate of CPU from two readings, so that the first answer
+/// may have none.
+fn row_of(single: &SingleNode, name: &str, arguments: &[&str]) -> (String, Vec<String>) {
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    single.node.eventually(&format!("kubectl {arguments:?} shows {name}"), |_| {
+        let table = single.kubectl.attempt(arguments)?;
+        let mut lines = table.lines().map(words);
+        let columns = lines.next().unwrap_or_default().join(" ");
+        lines
+            .find(|row| row.first().is_some_and(|first| first == name))
+            .map(|row| (columns, row))
+            .ok_or(table)
+    })
+}
+
+fn shows_usage(single: &SingleNode) {
+    let number = |text: &str, unit: &str| {
+        text.strip_suffix(unit)
+            .and_then(|number| number.parse::<u64>().ok())
+            .unwrap_or_else(|| panic!("{text}"))
+    };
+    let (columns, node) = row_of(single, "node", &["top", "node"]);
+    assert_eq!(columns, "NAME CPU(cores) CPU(%) MEMORY(bytes) MEMORY(%)");
+    assert!(number(&node[3], "Mi") > 10 && number(&node[4], "%") <= 100, "{node:?}");
+    let (columns, late) = row_of(single, "late", &["top", "pod", "--containers"]);
+    assert_eq!((columns.as_str(), late[1].as_str()), ("POD NAME CPU(cores) MEMORY(bytes)", "main"));
+    assert!(number(&late[2], "m") < 1000 && number(&late[3], "Mi") < 500, "{late:?}");
+    // A mirror pod has another UID than its static pod, which the kubelet measures.
+    let (columns, mirror) = row_of(single, "static-node", &["top", "pod"]);
+    assert_eq!((columns.as_str(), mirror.len()), ("NAME CPU(cores) MEMORY(bytes)", 3));
+    let gone = refused(single, &["top", "pod", "gone"]);
+    assert_eq!(gone, "Error from server (NotFound): pods \"gone\" not found\n");
 }
 
 fn says_what_a_user_may_do(single: &SingleNode) {

@@ -50,6 +50,9 @@ const fn role(name: &'static str, rules: &'static [DefaultRule]) -> DefaultRole 
     DefaultRole { name, rules, part_of: None, collects: false, groups: &[], users: &[] }
 }
 
+/// The role of metrics-server, for a server that measures.
+const METRICS_READER: &str = "system:aggregated-metrics-reader";
+
 /// A role that collects rules comes after its parts, so that it is complete when it is created.
 const DEFAULTS: &[DefaultRole] = &[
     DefaultRole {
@@ -57,6 +60,10 @@ const DEFAULTS: &[DefaultRole] = &[
         ..role("cluster-admin", &[rule(&["*"], "*", "*"), paths("*", "*")])
     },
     DefaultRole { part_of: Some("view"), ..role("system:aggregate-to-view", VIEW) },
+    DefaultRole {
+        part_of: Some("view"),
+        ..role(METRICS_READER, &[rule(&["metrics.k8s.io"], "pods nodes", READ)])
+    },
     DefaultRole { part_of: Some("edit"), collects: true, ..role("view", &[]) },
     DefaultRole { part_of: Some("edit"), ..role("system:aggregate-to-edit", EDIT) },
     DefaultRole { part_of: Some("admin"), collects: true, ..role("edit", &[]) },
@@ -213,9 +220,10 @@ impl DefaultRole {
     }
 }
 
-/// The ClusterRoles, in the order in which they are created.
-pub(crate) fn roles() -> impl Iterator<Item = Value> {
-    DEFAULTS.iter().map(DefaultRole::role)
+/// The ClusterRoles, in the order in which they are created. `measured`: with that for what a kubelet measures.
+pub(crate) fn roles(measured: bool) -> impl Iterator<Item = Value> {
+    let is_served = move |role: &&DefaultRole| measured || role.name != METRICS_READER;
+    DEFAULTS.iter().filter(is_served).map(DefaultRole::role)
 }
 
 /// The ClusterRoleBindings.

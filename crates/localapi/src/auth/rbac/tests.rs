@@ -523,7 +523,7 @@ fn aggregated_role_collects_rules_by_labels_each_once() {
 /// A store with the objects of every cluster, as the server creates them.
 fn cluster() -> Store {
     let store = Store::new(100);
-    for mut role in defaults::roles() {
+    for mut role in defaults::roles(true) {
         if let Some(rules) = store.read(|objects| aggregation::rules(&role, objects)) {
             role["rules"] = Value::Array(rules);
         }
@@ -588,7 +588,7 @@ fn default_roles_allow_what_they_allow_in_every_cluster() {
 
 #[test]
 fn reconciliation_adds_what_is_missing_and_keeps_the_rest() {
-    let expected = defaults::roles().find(|role| object::name(role) == "system:node-proxier").unwrap();
+    let expected = defaults::roles(true).find(|role| object::name(role) == "system:node-proxier").unwrap();
     assert_eq!(reconciliation::role(&expected, &expected), Change::Keep);
     let mut existing = expected.clone();
     existing["rules"] = json!([rule("get,list,watch core nodes,endpoints -"), rule("create core x -")]);
