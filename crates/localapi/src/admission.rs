@@ -83,6 +83,7 @@ pub(crate) fn update(
     admit_node(context, resource, new, Some(old))?;
     match resource.name {
         "certificatesigningrequests" => object::keep_field(new, old, "spec"),
+        "nodes" => nodes::record_taints(context, new, Some(old)),
         "namespaces" => object::keep_field(new, old, "spec"),
         "services" => return services::update(context, resource, new, old),
         "priorityclasses" => return priority::check_class(context, resource, new),

@@ -1,11 +1,13 @@
 //! Controllers: tasks that follow all changes of the store and bring objects to the state that others require. Each step is a function over
-//! one object and all others, and one transaction; a controller has no state of its own, so that a restart loses nothing.
+//! one object and all others, and one transaction; a controller has no state of its own, or none but what follows from the objects, so that a
+//! restart loses nothing.
 
 mod attachments;
 mod expiry;
 mod garbage;
 mod quota;
 mod scheduling;
+mod taint_eviction;
 pub(crate) mod volumes;
 
 use std::collections::BTreeSet;
@@ -17,9 +19,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::api::Api;
-use crate::object;
+use crate::object::{self, items, text};
 use crate::registry::namespaces::ensure;
-use crate::store::{Event, Key, NotStored, Objects, StoredEvent};
+use crate::store::{Event, Key, NotStored, Objects, StoredEvent, Write};
 
 /// How long to wait after a change that could not be stored.
 const RETRY: Duration = Duration::from_secs(5);
@@ -48,6 +50,7 @@ pub(crate) fn start(api: &Arc<Api>, tasks: &mut JoinSet<()>) {
     tasks.spawn(expiry::run(Arc::clone(api)));
     if api.behaviour.bind_to.is_some() {
         tasks.spawn(run::<scheduling::Scheduling>(Arc::clone(api)));
+        tasks.spawn(taint_eviction::run(Arc::clone(api)));
     }
     if api.behaviour.local_volumes.is_some() {
         tasks.spawn(run::<volumes::Volumes>(Arc::clone(api)));
@@ -98,6 +101,32 @@ async fn step<C: Controller>(api: &Api, key: Key) -> Vec<Key> {
             vec![key]
         }
     }
+}
+
+/// Changes a pod, if it exists.
+fn change_pod(api: &Api, key: &Key, change: impl FnOnce(&mut Value)) -> Result<(), NotStored> {
+    api.store.write(key, |_, current| {
+        let Some(current) = current else { return Ok::<_, NotStored>(Write::Keep) };
+        let mut next = (**current).clone();
+        change(&mut next);
+        Ok(if next == **current { Write::Keep } else { Write::Put(next) })
+    })?;
+    Ok(())
+}
+
+/// Sets a condition of a pod. Its time is that of the last change of its status.
+fn set_condition(pod: &mut Value, kind: &str, condition: &Value, now: &str) {
+    let mut conditions = items(pod, "/status/conditions").to_vec();
+    let position = conditions.iter().position(|condition| text(condition, "/type") == kind);
+    let before = position.map(|at| conditions.remove(at));
+    let same = before.filter(|before| before["status"] == condition["status"]);
+    let time = same.and_then(|before| before.get("lastTransitionTime").cloned());
+    let mut next = condition.clone();
+    next["type"] = json!(kind);
+    next["lastProbeTime"] = Value::Null;
+    next["lastTransitionTime"] = time.unwrap_or_else(|| json!(now));
+    conditions.insert(position.unwrap_or(conditions.len()), next);
+    object::map_at(pod, "status").insert("conditions".to_owned(), Value::Array(conditions));
 }
 
 /// Records an event of an object; the same one is recorded once until it expires.

@@ -6,7 +6,8 @@
 //! Architecture invariants:
 //! - it is an API server and nothing else: it has only those controllers without which the API of one node is incomplete (the signer of
 //!   kubelet certificates, the content and the deletion of namespaces, garbage collection by owners, the use of quotas, the binding of
-//!   volumes to claims and their attachments, the allocation of devices to claims, the aggregation of ClusterRoles);
+//!   volumes to claims and their attachments, the allocation of devices to claims, the deletion of pods because of taints, the aggregation of
+//!   ClusterRoles);
 //! - objects are JSON trees, so that unknown fields are preserved;
 //! - the rules are pure functions over those trees; only the store and the connections hold state;
 //! - each change is one transaction of the store, so that no other change comes between the decision and the write.

@@ -1,10 +1,11 @@
-//! The taint of Nodes that are not ready. A real cluster taints each new Node, and its controllers remove the taint once the Node is ready. Here
+//! The taints of Nodes: that of one that is not ready, and when others were added. A real cluster taints each new Node, and its controllers remove the taint once the Node is ready. Here
 //! a Node that its kubelet registers has none, because there is no scheduler that would need it.
 
 use serde_json::{Value, json};
 
 use super::Context;
 use crate::object::{self, items, text};
+use crate::taints;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const NO_SCHEDULE: &str = "NoSchedule";
@@ -13,8 +14,16 @@ fn is_not_ready(taint: &Value) -> bool {
     text(taint, "/key") == NOT_READY && text(taint, "/effect") == NO_SCHEDULE
 }
 
+/// Records when taints were added, for the controller of a single node that ends pods because of them.
+pub(super) fn record_taints(context: &Context<'_>, node: &mut Value, old: Option<&Value>) {
+    if context.api.behaviour.bind_to.is_some() {
+        taints::record_times(node, old, context.api.now());
+    }
+}
+
 /// Taints a Node without a kubelet.
 pub(super) fn create(context: &Context<'_>, node: &mut Value) {
+    record_taints(context, node, None);
     if context.user.node().is_some() || items(node, "/spec/taints").iter().any(is_not_ready) {
         return;
     }

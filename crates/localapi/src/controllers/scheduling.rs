@@ -13,7 +13,7 @@ mod tests;
 
 use serde_json::{Value, json};
 
-use super::{Controller, record};
+use super::{Controller, change_pod, record, set_condition};
 use crate::api::Api;
 use crate::auth::User;
 use crate::object::{self, items, text};
@@ -203,27 +203,7 @@ fn wait(api: &Api, key: &Key, pod: &Value, message: &str) -> Result<(), NotStore
     change_pod(api, key, |pod| set_scheduled(pod, &condition, &now))
 }
 
-fn change_pod(api: &Api, key: &Key, change: impl FnOnce(&mut Value)) -> Result<(), NotStored> {
-    api.store.write(key, |_, current| {
-        let Some(current) = current else { return Ok::<_, NotStored>(Write::Keep) };
-        let mut next = (**current).clone();
-        change(&mut next);
-        Ok(if next == **current { Write::Keep } else { Write::Put(next) })
-    })?;
-    Ok(())
-}
-
-/// Sets the condition `PodScheduled`. Its time is that of the last change of its status.
+/// Sets the condition `PodScheduled`.
 fn set_scheduled(pod: &mut Value, condition: &Value, now: &str) {
-    let mut conditions = items(pod, "/status/conditions").to_vec();
-    let position = conditions.iter().position(|condition| text(condition, "/type") == "PodScheduled");
-    let before = position.map(|at| conditions.remove(at));
-    let same = before.filter(|before| before["status"] == condition["status"]);
-    let time = same.and_then(|before| before.get("lastTransitionTime").cloned());
-    let mut next = condition.clone();
-    next["type"] = json!("PodScheduled");
-    next["lastProbeTime"] = Value::Null;
-    next["lastTransitionTime"] = time.unwrap_or_else(|| json!(now));
-    conditions.insert(position.unwrap_or(conditions.len()), next);
-    object::map_at(pod, "status").insert("conditions".to_owned(), Value::Array(conditions));
+    set_condition(pod, "PodScheduled", condition, now);
 }

@@ -235,3 +235,71 @@ fn cordoned_node_takes_new_pods_after_it_is_uncordoned_and_those_that_tolerate_i
     kubectl.ok(&["taint", "node", "node", "a-"]);
     eventually("it is bound", || (bound_to("kept-out") == "node").then_some(()));
 }
+
+/// The reasons and messages of the events of a pod, in the order of their messages.
+fn events(kubectl: &Kubectl, pod: &str) -> Vec<String> {
+    let of_pod = format!("involvedObject.name={pod}");
+    let path = "jsonpath={range .items[*]}{.reason}: {.message}{\"\\n\"}{end}";
+    let output =
+        kubectl.ok(&["get", "events", "--field-selector", &of_pod, "--sort-by=.message", "-o", path]);
+    output.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn taint_with_the_effect_no_execute_ends_pods_when_they_do_not_tolerate_it_any_more() {
+    const MARKED: &str = "TaintManagerEviction: Marking for deletion Pod default";
+    const CANCELLED: &str = "TaintManagerEviction: Cancelling deletion of Pod default";
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut server = start(directory.path());
+    let kubectl = server.admin();
+    kubectl.feed(&["create", "-f", "-"], "apiVersion: v1\nkind: Node\nmetadata: {name: node}\n");
+    kubectl.ok(&["taint", "node", "node", "node.kubernetes.io/not-ready-"]);
+    let create = |name: &str, tolerations: &str| {
+        let pod = pod(name, "{}").replace("spec:", &format!("spec:\n  tolerations: [{tolerations}]"));
+        kubectl.feed(&["create", "-f", "-"], &pod);
+        assert_eq!(text(&kubectl, &["pod", name], ".spec.nodeName"), "node");
+    };
+    create("plain", "");
+    create("daemon", "{operator: Exists}");
+    create("patient", "{key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 3600}");
+    create("brief", "{key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 3}");
+    // Without a kubelet a deleted pod stays, and says until when it may.
+    let deleted = |name: &str| text(&kubectl, &["pod", name], ".metadata.deletionTimestamp");
+    kubectl.ok(&["taint", "node", "node", "a=b:NoExecute"]);
+    let added = || text(&kubectl, &["node", "node"], ".spec.taints[0].timeAdded");
+    let before = added();
+    eventually("the pod that does not tolerate it is deleted", || {
+        (!deleted("plain").is_empty()).then_some(())
+    });
+    let condition = ".status.conditions[?(@.type==\"DisruptionTarget\")]";
+    assert_eq!(
+        text(
+            &kubectl,
+            &["pod", "plain"],
+            &format!("{condition}.status}} {{{condition}.reason}} {{{condition}.message")
+        ),
+        "True DeletionByTaintManager Taint manager: deleting due to NoExecute taint"
+    );
+    assert_eq!(text(&kubectl, &["pod", "plain"], ".metadata.deletionGracePeriodSeconds"), "30");
+    assert_eq!(events(&kubectl, "plain"), [format!("{MARKED}/plain")]);
+
+    // The wait goes on from where it was.
+    server.stop();
+    server.restart(&[]);
+    eventually("the toleration ends", || (!deleted("brief").is_empty()).then_some(()));
+    assert_eq!((added(), before.is_empty()), (before, false));
+    let written =
+        text(&kubectl, &["events", "--field-selector=involvedObject.name=brief"], ".items[0].firstTimestamp");
+    let waited = |from: &str, to: &str| {
+        to.parse::<jiff::Timestamp>().expect("a time").duration_since(from.parse().expect("a time"))
+    };
+    assert!(waited(&added(), &written).as_secs() >= 3, "{written}");
+    assert_eq!((deleted("daemon"), deleted("patient")), (String::new(), String::new()));
+
+    kubectl.ok(&["taint", "node", "node", "a-"]);
+    eventually("the wait is cancelled", || (!events(&kubectl, "patient").is_empty()).then_some(()));
+    assert_eq!(events(&kubectl, "patient"), [format!("{CANCELLED}/patient")]);
+    assert_eq!((deleted("daemon"), events(&kubectl, "daemon")), (String::new(), Vec::new()));
+    let patient = kubectl.ok(&["get", "pod", "patient", "-o", "json"]);
+    assert!(!patient.contains("DisruptionTarget"), "{patient}");
+}
