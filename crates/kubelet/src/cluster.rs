@@ -20,11 +20,14 @@ use model::CertificateFacts;
 use ports::{Certificates, Clock, Cluster, Host};
 use tokio_util::sync::CancellationToken;
 
+use crate::process::wait_for_others;
 use crate::start_error::StartError;
 use crate::traces;
 
 /// The timeout of a call.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// What systemd shows of a node that joins and whose certificate takes long.
+const WAITS_FOR_CERTIFICATE: &str = "waiting for the client certificate of this node: kubectl get csr shows the request, kubectl certificate approve ends the wait";
 /// Shorter, because a client of the kubelet's server waits for the answer.
 const REVIEW_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -91,7 +94,7 @@ pub(crate) async fn connect(
     if let (Some(bootstrap), Some(reason)) = (&bootstrap, compute_bootstrap_reason(&found, clock.now().wall))
     {
         tracing::info!(reason, "Bootstrapping client certificate with the bootstrap kubeconfig");
-        connector.join(bootstrap).await?;
+        wait_for_others(WAITS_FOR_CERTIFICATE, clock, Box::pin(connector.join(bootstrap))).await?;
         found = connector.find_login().await;
     }
     let certificate = match found {

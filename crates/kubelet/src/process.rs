@@ -1,7 +1,9 @@
 //! The process itself: lock file, limits, OOM score, signals, systemd.
 
+use std::convert::Infallible;
 use std::io;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use config::Resolved;
@@ -137,25 +139,75 @@ fn exit_at_once() {
 
 /// Notifies systemd that the kubelet is ready, if systemd started it.
 pub(crate) fn notify_ready() {
-    if let Err(error) = host::process::sd_notify("READY=1") {
-        tracing::warn!(err = %error, "Failed to notify systemd that the kubelet is ready");
+    notify_or_warn(&notify, "READY=1");
+}
+
+fn notify(state: &str) -> io::Result<()> {
+    host::process::sd_notify(state).map(drop)
+}
+
+fn notify_or_warn(notify: &impl Fn(&str) -> io::Result<()>, state: &str) {
+    if let Err(error) = notify(state) {
+        tracing::warn!(err = %error, state, "Failed to notify systemd");
     }
+}
+
+/// For so long a start may wait for others before systemd counts it as done.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Waits for what others must do, an operator for example, however long that takes. After a while systemd counts the start as done, so that
+/// the command that started the unit does not wait, too, and shows `status` until the end of the wait.
+pub(crate) async fn wait_for_others<T>(status: &str, clock: Clock, waiting: impl Future<Output = T>) -> T {
+    wait_notifying(status, clock, watchdog_period(), &notify, waiting).await
+}
+
+async fn wait_notifying<T>(
+    status: &str,
+    clock: Clock,
+    watchdog_period: Option<Duration>,
+    notify: &impl Fn(&str) -> io::Result<()>,
+    waiting: impl Future<Output = T>,
+) -> T {
+    let mut waiting = pin!(waiting);
+    tokio::select! {
+        done = &mut waiting => return done,
+        () = clock.sleep_until(clock.mono() + START_TIMEOUT) => {}
+    }
+    notify_or_warn(notify, &format!("READY=1\nSTATUS={status}"));
+    // From now on the watchdog counts.
+    let watchdog = async {
+        match watchdog_period {
+            Some(period) => notify_periodically(period, clock, || None, || notify("WATCHDOG=1")).await,
+            None => std::future::pending().await,
+        }
+    };
+    let done = tokio::select! {
+        done = waiting => done,
+        never = watchdog => match never {},
+    };
+    notify_or_warn(notify, "STATUS=");
+    done
+}
+
+/// How often to notify the systemd watchdog; `None` if it is not enabled.
+fn watchdog_period() -> Option<Duration> {
+    let interval =
+        host::process::watchdog_interval().filter(|interval| *interval > Duration::from_secs(1))?;
+    Some(interval / 2)
 }
 
 /// Notifies the systemd watchdog, if it is enabled, twice per interval while the sync loop runs and device plugins can register.
 pub(crate) async fn notify_watchdog(api: std::sync::Arc<dyn NodeApi>, clock: Clock, stop: CancellationToken) {
-    let Some(interval) = host::process::watchdog_interval().filter(|i| *i > Duration::from_secs(1)) else {
-        return;
-    };
+    let Some(period) = watchdog_period() else { return };
     let running = notify_periodically(
-        interval / 2,
+        period,
         clock,
         || problem(api.sync_loop_age(), api.takes_device_plugins()),
-        || host::process::sd_notify("WATCHDOG=1").map(drop),
+        || notify("WATCHDOG=1"),
     );
     tokio::select! {
         () = stop.cancelled() => {}
-        () = running => {}
+        never = running => match never {},
     }
 }
 
@@ -174,7 +226,7 @@ async fn notify_periodically(
     clock: Clock,
     problem: impl Fn() -> Option<&'static str>,
     mut notify: impl FnMut() -> io::Result<()>,
-) {
+) -> Infallible {
     loop {
         clock.sleep_until(clock.mono() + period).await;
         if let Some(problem) = problem() {
@@ -231,6 +283,31 @@ mod tests {
         assert_eq!(problem(young, true), None);
         assert_eq!(problem(old, true), Some("sync loop is stuck"));
         assert_eq!(problem(young, false), Some("device plugins cannot register"));
+    }
+
+    /// What is reported to systemd while something takes that long.
+    async fn reported_during(seconds: u64) -> Vec<String> {
+        let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+        let reported = RefCell::new(Vec::new());
+        let notify = |state: &str| {
+            reported.borrow_mut().push(state.to_owned());
+            Ok(())
+        };
+        let waiting = async {
+            clock.sleep_until(clock.mono() + Duration::from_secs(seconds)).await;
+            seconds
+        };
+        let period = Some(Duration::from_secs(30));
+        assert_eq!(wait_notifying("waiting", clock, period, &notify, waiting).await, seconds);
+        reported.into_inner()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn start_that_waits_long_for_others_counts_as_done_and_keeps_the_watchdog_quiet() {
+        assert_eq!(reported_during(9).await, Vec::<String>::new());
+        assert_eq!(reported_during(11).await, ["READY=1\nSTATUS=waiting", "STATUS="]);
+        let watched = ["READY=1\nSTATUS=waiting", "WATCHDOG=1", "WATCHDOG=1", "STATUS="];
+        assert_eq!(reported_during(75).await, watched);
     }
 
     #[tokio::test(start_paused = true)]

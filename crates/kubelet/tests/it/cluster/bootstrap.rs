@@ -1,6 +1,8 @@
 //! A node that has only a bootstrap token: it requests its certificate, waits for the approval, and is a member from then on.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
 
 use cluster::X509;
 use model::PemPair;
@@ -149,6 +151,27 @@ fn tls_bootstrap_waits_for_csr_approval_over_a_restart_with_one_request() {
     cluster.kubectl.ok(&["certificate", "approve", &name]);
     cluster.wait_until_ready();
     assert!(only_request(&cluster).ends_with("Approved,Issued"), "{:?}", requests(&cluster));
+}
+
+#[test]
+fn start_that_waits_for_csr_approval_is_reported_to_systemd_as_done_with_the_reason() {
+    let mut cluster = node_with_bootstrap(&["--approve-by-hand"], json!({}));
+    let path = cluster.node.path("notify.sock");
+    let systemd = UnixDatagram::bind(&path).expect("a socket");
+    systemd.set_read_timeout(Some(fixtures::stretched(Duration::from_secs(60)))).expect("a timeout");
+    cluster.node.set_variable("NOTIFY_SOCKET", path.clone());
+    let next = || {
+        let mut buffer = [0; 256];
+        let length = systemd.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    cluster.node.spawn_kubelet();
+    let name = pending(&cluster);
+    let reported = next();
+    assert!(reported.starts_with("READY=1\nSTATUS=waiting for the client certificate"), "{reported}");
+    cluster.kubectl.ok(&["certificate", "approve", &name]);
+    cluster.wait_until_ready();
+    assert_eq!([next(), next()], ["STATUS=", "READY=1"]);
 }
 
 #[test]
