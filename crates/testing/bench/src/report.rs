@@ -21,6 +21,9 @@ const TOLERANCE: f64 = 3.0;
 /// Processor time in seconds a minute before a short run fails. A virtual machine may charge a process that wakes up after a pause six
 /// times the time that the same work costs otherwise, so that only a loop that does not become quiet is certain to show.
 const MAX_PROCESSOR: f64 = 3.0;
+/// Milliseconds that the kubelet adds to the raw calls before a short run fails. Without optimisation its own work takes 26 to 50 by itself, and
+/// one program has added 40 to 63 within an hour.
+const MAX_ADDED: f64 = 90.0;
 /// Requests to the API server a minute before a short run fails: a quiet node renews its lease.
 const MAX_REQUESTS: f64 = 15.0;
 const MEGABYTE: f64 = 1_000_000.0;
@@ -219,7 +222,7 @@ fn latency_lines(latency: &Latency) -> [Line; 10] {
         plain("manifest to container started, fastest", quantile(manifest, 0.0), "ms"),
         plain("manifest to container started, median", quantile(manifest, 0.5), "ms"),
         plain("manifest to container started, p90", quantile(manifest, 0.9), "ms"),
-        Line { target: Some(20.0), smallest: on_quiet_machine, ..added },
+        Line { target: Some(20.0), limit: Some(MAX_ADDED), smallest: on_quiet_machine, ..added },
         plain("its own share, on a runtime at no cost, fastest", quantile(own, 0.0), "ms"),
         plain("its own share, on a runtime at no cost, median", quantile(own, 0.5), "ms"),
         plain("process start to first container, median", quantile(process, 0.5), "ms"),
