@@ -196,14 +196,21 @@ fn forwards_a_port(single: &SingleNode) {
 fn debugs_a_pod(single: &SingleNode) {
     let image = format!("--image={IMAGE}");
     let debug = ["debug", "web", &image, "--container=debugger", "--target=main", "--profile=general", "-i"];
-    let script = "read -r line; echo got $line; tr '\\0' ' ' </proc/1/cmdline; exit 3";
+    let script = "read -r line; echo got $line; tr '\\0' ' ' </proc/1/cmdline; echo; read -r line; exit 3";
     let mut kubectl = single.kubectl.start(&[&debug[..], &["--", "sh", "-c", script]].concat());
+    let mut lines = BufReader::new(kubectl.stdout.take().expect("its output")).lines();
     // Its end would detach kubectl, because such a container may be attached to again.
     let mut stdin = kubectl.stdin.take().expect("its input");
     stdin.write_all(b"typed\n").expect("it is typed");
-    let output = kubectl.wait_with_output().expect("kubectl ends");
-    let shown = stdout(&output);
-    assert!(shown.contains("got typed\n") && shown.contains("httpd -f -p 8080"), "{output:?}");
+    let mut shown: Vec<String> = Vec::new();
+    while !shown.last().is_some_and(|line| line.contains("httpd -f -p 8080")) {
+        let Some(line) = lines.next() else { panic!("only {shown:?}") };
+        shown.push(line.expect("text"));
+    }
+    assert!(shown.contains(&"got typed".to_owned()), "{shown:?}");
+    // The container ends after its output was shown: that of one which ends at once may be lost.
+    stdin.write_all(b"end\n").expect("it is typed");
+    kubectl.wait().expect("kubectl ends");
     drop(stdin);
     let pod = pod_when(single, "web", "has a debugger that ended", |pod| {
         container(pod, "debugger")["state"]["terminated"].is_object()
