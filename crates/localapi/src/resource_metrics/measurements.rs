@@ -19,6 +19,14 @@ struct Summary {
 #[serde(rename_all = "camelCase")]
 struct NodeStats {
     node_name: String,
+    #[serde(flatten)]
+    stats: Stats,
+}
+
+/// Of the node or a container.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stats {
     start_time: Option<String>,
     cpu: Option<CpuStats>,
     memory: Option<MemoryStats>,
@@ -41,13 +49,10 @@ struct PodRef {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct ContainerStats {
     name: String,
-    start_time: Option<String>,
-    cpu: Option<CpuStats>,
-    memory: Option<MemoryStats>,
-    swap: Option<SwapStats>,
+    #[serde(flatten)]
+    stats: Stats,
 }
 
 #[derive(Debug, Deserialize)]
@@ -110,14 +115,11 @@ impl Measurements {
     pub(crate) fn parse(text: &[u8], before: Option<&Self>) -> Result<Self, String> {
         let summary: Summary =
             serde_json::from_slice(text).map_err(|error| format!("unknown answer: {error}"))?;
-        let NodeStats { node_name, start_time, cpu, memory, swap } = summary.node;
-        let node = part(node_name, start_time.as_deref(), cpu, memory, swap);
+        let node = part(summary.node.node_name, summary.node.stats);
         let mut pods = BTreeMap::new();
         for PodStats { pod_ref: PodRef { name, namespace, uid }, containers } in summary.pods {
-            let container = |stats: ContainerStats| {
-                part(stats.name, stats.start_time.as_deref(), stats.cpu, stats.memory, stats.swap)
-            };
-            let containers: Option<Vec<Part>> = containers.into_iter().map(container).collect();
+            let containers: Option<Vec<Part>> =
+                containers.into_iter().map(|container| part(container.name, container.stats)).collect();
             if let Some(containers) = containers.filter(|containers| !containers.is_empty()) {
                 pods.insert((namespace, name), PodUsage { uid, containers });
             }
@@ -148,17 +150,12 @@ impl Measurements {
 }
 
 /// `None` unless both CPU and memory are measured.
-fn part(
-    name: String,
-    started: Option<&str>,
-    cpu: Option<CpuStats>,
-    memory: Option<MemoryStats>,
-    swap: Option<SwapStats>,
-) -> Option<Part> {
+fn part(name: String, stats: Stats) -> Option<Part> {
+    let Stats { start_time, cpu, memory, swap } = stats;
     let cpu = cpu?;
     let usage = Usage {
         at: cpu.time.parse().ok()?,
-        started: started.and_then(|time| time.parse().ok()),
+        started: start_time.and_then(|time| time.parse().ok()),
         cpu_nanocores: cpu.usage_nano_cores?,
         memory_bytes: memory?.working_set_bytes?,
         swap_bytes: swap.and_then(|swap| swap.swap_usage_bytes),
