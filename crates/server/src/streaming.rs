@@ -195,7 +195,7 @@ async fn connect(
     }
 }
 
-fn idle(state: &MainState) -> upgrade::Idle {
+fn idle(state: &MainState) -> tunnel::Idle {
     state.config.streaming_connection_idle_timeout.as_std()
 }
 

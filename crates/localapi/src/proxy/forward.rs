@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::copy_bidirectional;
+use tunnel::{Idle, splice};
 
 use super::Proxy;
 use super::backend::SendError;
@@ -156,14 +156,12 @@ async fn tunnel(
     Ok(response)
 }
 
-/// Copies in both directions until both have ended: a half-closed connection stays readable.
 async fn join(client: OnUpgrade, backend: OnUpgrade) {
-    let joined = async {
-        let (client, backend) = tokio::try_join!(client, backend).map_err(std::io::Error::other)?;
-        copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(backend)).await
-    };
-    match joined.await {
-        Ok((up, down)) => tracing::debug!(up, down, "tunnel closed"),
+    match tokio::try_join!(client, backend) {
+        Ok((client, backend)) => {
+            splice(TokioIo::new(client), TokioIo::new(backend), Idle::ZERO).await;
+            tracing::debug!("tunnel closed");
+        }
         Err(error) => tracing::debug!(err = %error, "tunnel failed"),
     }
 }

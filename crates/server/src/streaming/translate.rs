@@ -3,7 +3,6 @@
 //! There is backpressure: data is read from one side only as fast as the other accepts it.
 
 use std::io;
-use std::sync::atomic::AtomicU64;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -13,11 +12,12 @@ use hyper_util::rt::TokioIo;
 use ports::runtime::Streams;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
+use tunnel::{DRAIN_TIMEOUT, Idle, Moved};
 
 use crate::answer;
 use crate::pieces::PIECE_BYTES;
 use crate::streaming::spdy::{self, FrameWriter};
-use crate::streaming::upgrade::{self, DRAIN_TIMEOUT, Idle, count, stands_still};
+use crate::streaming::upgrade;
 use crate::streaming::websocket::{self, FrameReader, Opcode, frame};
 
 /// The channel protocol in which a client can close each channel.
@@ -112,10 +112,10 @@ async fn put(queue: &Queue, frame: Vec<u8>) {
 }
 
 /// Writes the frames of the queue until all senders are dropped. Once the side is closed, the rest is dropped.
-async fn drain(mut queue: mpsc::Receiver<Vec<u8>>, mut to: impl AsyncWrite + Unpin, moved: &AtomicU64) {
+async fn drain(mut queue: mpsc::Receiver<Vec<u8>>, mut to: impl AsyncWrite + Unpin, moved: &Moved) {
     let mut is_there = true;
     while let Some(frame) = queue.recv().await {
-        count(moved);
+        moved.count();
         if is_there {
             is_there = to.write_all(&frame).await.is_ok() && to.flush().await.is_ok();
         }
@@ -157,14 +157,14 @@ async fn translate(client: Upgraded, backend: Upgraded, streams: Streams, idle: 
     let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
     let (from_backend, mut to_backend) = tokio::io::split(TokioIo::new(backend));
     let Some(open) = open(&mut to_backend, streams).await else { return };
-    let moved = AtomicU64::new(0);
+    let moved = Moved::default();
     let (client, client_queue) = mpsc::channel(QUEUE);
     let (backend, backend_queue) = mpsc::channel(QUEUE);
     let up = from_channels(FrameReader::new(from_client), &open, backend.clone(), client.clone());
     let down = from_streams(spdy::FrameReader::new(from_backend), &open, client, backend);
     let to_backend = drain(backend_queue, to_backend, &moved);
     let to_client = drain(client_queue, to_client, &moved);
-    join(up, down, to_backend, to_client, stands_still(&moved, idle)).await;
+    join(up, down, to_backend, to_client, moved.stands_still(idle)).await;
 }
 
 /// Opens a stream for each channel; returns them with their identifiers.
@@ -247,14 +247,14 @@ async fn from_streams(
 async fn tunnel(client: Upgraded, backend: Upgraded, idle: Idle) {
     let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
     let (from_backend, to_backend) = tokio::io::split(TokioIo::new(backend));
-    let moved = AtomicU64::new(0);
+    let moved = Moved::default();
     let (client, client_queue) = mpsc::channel(QUEUE);
     let (backend, backend_queue) = mpsc::channel(QUEUE);
     let up = out_of_messages(FrameReader::new(from_client), backend, client.clone());
     let down = into_messages(from_backend, client);
     let to_backend = drain(backend_queue, to_backend, &moved);
     let to_client = drain(client_queue, to_client, &moved);
-    join(up, down, to_backend, to_client, stands_still(&moved, idle)).await;
+    join(up, down, to_backend, to_client, moved.stands_still(idle)).await;
 }
 
 async fn out_of_messages(

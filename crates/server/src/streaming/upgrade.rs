@@ -4,8 +4,6 @@
 
 mod dial;
 
-use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -18,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tunnel::{Ended, Idle};
 
 use crate::answer;
 use crate::transport::connections::AfterUpgrade;
@@ -27,10 +25,6 @@ use crate::transport::connections::AfterUpgrade;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Limit for the body of a response that is not an upgrade, which is an error message.
 const MAX_ERROR_BYTES: usize = 64 << 10;
-/// Buffer of each direction.
-const BUFFER_BYTES: usize = 32 << 10;
-/// How long a client may take to close a stream that the runtime has closed.
-pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether the client requests an upgrade, which HTTP/2 does not have.
 pub(crate) fn is_upgrade_request(request: &Request<Body>) -> bool {
@@ -45,9 +39,6 @@ pub(crate) fn required() -> Response {
     answer::error(StatusCode::BAD_REQUEST, "Upgrade request required")
 }
 
-/// Idle timeout; zero means no timeout.
-pub(crate) type Idle = Duration;
-
 /// The request to the streaming server; `Err` is why there is none.
 type UpgradeRequest = Result<(dial::Target, Request<Empty<Bytes>>), String>;
 
@@ -59,6 +50,12 @@ pub(crate) async fn pass_on(mut request: Request<Body>, url: &str, idle: Idle) -
         Ok((target, request))
     });
     between(&mut request, upgrade, move |client, backend| splice(client, backend, idle), |_| {}).await
+}
+
+async fn splice(client: Upgraded, backend: Upgraded, idle: Idle) {
+    if tunnel::splice(TokioIo::new(client), TokioIo::new(backend), idle).await == Ended::Idle {
+        tracing::info!("Closed idle stream");
+    }
 }
 
 /// Requests an upgrade from the streaming server. If it succeeds, the client gets that response as changed by `answered`,
@@ -195,69 +192,4 @@ async fn read_error(response: http::Response<Incoming>) -> Result<Response, Stri
     }
     let body = Limited::new(body, MAX_ERROR_BYTES).collect().await.map_err(|error| error.to_string())?;
     Ok(Response::from_parts(head, Body::from(body.to_bytes())))
-}
-
-/// Copies both directions. The end of one direction is passed on, and the other may continue.
-async fn splice(client: Upgraded, backend: Upgraded, idle: Idle) {
-    let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
-    let (from_backend, to_backend) = tokio::io::split(TokioIo::new(backend));
-    let moved = AtomicU64::new(0);
-    let up = pump(from_client, to_backend, &moved);
-    let down = pump(from_backend, to_client, &moved);
-    let both = async {
-        tokio::pin!(up, down);
-        tokio::select! {
-            ended = &mut up => {
-                if ended.is_ok() {
-                    let _ = down.await;
-                }
-            }
-            ended = &mut down => {
-                if ended.is_ok() {
-                    let _ = tokio::time::timeout(DRAIN_TIMEOUT, up).await;
-                }
-            }
-        }
-    };
-    tokio::select! {
-        () = both => {}
-        () = stands_still(&moved, idle) => tracing::info!("Closed idle stream"),
-    }
-}
-
-async fn pump(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    moved: &AtomicU64,
-) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
-        let length = from.read(&mut buffer).await?;
-        let Some(piece) = buffer.get(..length).filter(|piece| !piece.is_empty()) else {
-            return to.shutdown().await;
-        };
-        count(moved);
-        to.write_all(piece).await?;
-        to.flush().await?;
-    }
-}
-
-/// Counts that data was copied.
-pub(crate) fn count(moved: &AtomicU64) {
-    moved.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Returns when no data was copied for `idle`, or up to a quarter longer.
-pub(crate) async fn stands_still(moved: &AtomicU64, idle: Duration) {
-    const POLLS: u32 = 4;
-    if idle.is_zero() {
-        return std::future::pending().await;
-    }
-    let (mut last, mut same) = (moved.load(Ordering::Relaxed), 0);
-    while same < POLLS {
-        tokio::time::sleep(idle / POLLS).await;
-        let now = moved.load(Ordering::Relaxed);
-        same = if now == last { same + 1 } else { 0 };
-        last = now;
-    }
 }
