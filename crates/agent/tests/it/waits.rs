@@ -93,10 +93,10 @@ async fn wait_is_reported_again_after_half_an_hour_and_not_before() {
 #[tokio::test(start_paused = true)]
 async fn pods_that_run_record_nothing_for_hours() {
     let world = World::started().await;
-    for number in 0..20 {
+    for number in 0..5 {
         world.apply(&pod(&format!("web-{number}"), [container("app")]));
     }
-    world.until("all are ready", |w| (0..20).all(|n| w.is_ready(&format!("web-{n}")))).await;
+    world.until("all are ready", |w| (0..5).all(|n| w.is_ready(&format!("web-{n}")))).await;
     world.advance(seconds(10)).await;
     let all = |w: &World| w.agent.as_ref().unwrap().recorder().latest().len();
     let before = all(&world);

@@ -54,7 +54,7 @@ const UNCHANGED_FOR: Duration = Duration::from_secs(130);
 /// Within this time the kubelet is killed at the chosen moment, or not at all.
 const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Runs in addition to those that failed once.
-const SEEDS: u64 = 10;
+const SEEDS: u64 = 8;
 
 const METHODS: [Method; 8] = [
     Method::RunPodSandbox,

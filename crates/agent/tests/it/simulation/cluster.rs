@@ -22,7 +22,7 @@ use super::api_checker::{ApiChecker, is_over};
 use super::hostile;
 use super::random::Dice;
 use super::resizes::{self, RESIZED};
-use super::{pinned_in, play_all};
+use super::{assert_detected, first_line, pinned_in, play_all};
 use crate::pods::{Manifest, container, pod};
 use crate::recording_runtime::Act;
 use crate::world::{World, seconds};
@@ -31,7 +31,7 @@ const NAMES: [&str; 6] = ["web", "job", "slow", "fails", "kept", "restarted"];
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Runs in addition to those that failed once.
-const SEEDS: u64 = 50;
+const SEEDS: u64 = 40;
 
 #[test]
 fn api_faults_never_keep_pod_status_from_converging() {
@@ -42,38 +42,31 @@ fn api_faults_never_keep_pod_status_from_converging() {
 /// invariants would be worthless.
 #[test]
 fn simulation_detects_a_violated_api_invariant() {
-    let invariant = "is Succeeded and runs";
-    let first_line = |why: String| why.lines().next().unwrap_or_default().to_owned();
     let broken = |seed| run_with(seed, |world| world.runtime.report_false_stops());
-    let seen: Vec<String> = (0..10).filter_map(|seed| broken(seed).err().map(first_line)).collect();
-    assert!(seen.iter().any(|line| line.ends_with(invariant)), "seen instead: {seen:#?}");
-}
-
-/// The first lines of the failures of seeds in which the node is broken on purpose.
-fn failures_of(breaks: impl Fn(&mut World)) -> Vec<String> {
-    let first_line = |why: String| why.lines().next().unwrap_or_default().to_owned();
-    (0..10).filter_map(|seed| run_with(seed, &breaks).err().map(first_line)).collect()
+    assert_detected(0..10, broken, |why| first_line(why).ends_with("is Succeeded and runs"));
 }
 
 /// The runtime reports that it changed resources, and did not.
 #[test]
 fn simulation_detects_a_resize_that_is_not_carried_out() {
-    let seen = failures_of(|world| world.runtime.ignore_updates());
-    assert!(seen.iter().any(|line| line.contains(" requests ")), "seen instead: {seen:#?}");
+    let broken = |seed| run_with(seed, |world| world.runtime.ignore_updates());
+    assert_detected(1..10, broken, |why| first_line(why).contains(" requests "));
 }
 
 /// A container of a pod whose policy does not restart it is stopped: users change its image.
 #[test]
 fn simulation_detects_a_container_that_a_resize_must_not_restart() {
-    let seen = failures_of(|world| {
-        let api = world.api().clone();
-        world.runtime.watch_updates(move || {
-            let Some(mut pod) = api.object::<Pod>("default", "kept") else { return };
-            pod.spec.as_mut().unwrap().containers[0].image = Some("kept:2".to_owned());
-            api.put(&pod);
-        });
-    });
-    assert!(seen.iter().any(|line| line.contains("kept is stopped 1 times")), "seen instead: {seen:#?}");
+    let broken = |seed| {
+        run_with(seed, |world| {
+            let api = world.api().clone();
+            world.runtime.watch_updates(move || {
+                let Some(mut pod) = api.object::<Pod>("default", "kept") else { return };
+                pod.spec.as_mut().unwrap().containers[0].image = Some("kept:2".to_owned());
+                api.put(&pod);
+            });
+        })
+    };
+    assert_detected(1..10, broken, |why| first_line(why).contains("kept is stopped 1 times"));
 }
 
 fn run(seed: u64) -> Result<(), String> {

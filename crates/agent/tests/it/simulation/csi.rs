@@ -27,7 +27,7 @@ use self::checker::{Checker, all_published};
 use self::shapes::{FILES, Frame, PODS_OF, ROOT, attach_all, drivers, manifest, put_objects, volumes_of};
 use super::cluster::by_uid;
 use super::random::Dice;
-use super::{pinned_in, play_all};
+use super::{assert_detected, first_line, pinned_in, play_all};
 use crate::recording_runtime::Act;
 use crate::world::{PODS, World, seconds};
 
@@ -67,17 +67,16 @@ fn csi_driver_faults_never_lose_a_volume_or_leave_one_behind() {
 }
 
 /// Runs in addition to those that failed once.
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 8;
 
 /// Without the data that a kubelet writes before it calls a driver, the next kubelet cannot know of the volume; if that were not
 /// detected, the end of the simulation would be worthless.
 #[test]
 fn simulation_detects_a_csi_volume_that_is_left_behind() {
-    let first_line = |why: String| why.lines().next().unwrap_or_default().to_owned();
     let broken = |seed| run_with(seed, |run| run.loses_data = true);
-    let seen: Vec<String> = (0..6).filter_map(|seed| broken(seed).err().map(first_line)).collect();
-    let is_expected = |line: &String| line == "timed out waiting until the volumes are as the pods need them";
-    assert!(seen.iter().any(is_expected), "seen instead: {seen:#?}");
+    assert_detected(1..6, broken, |why| {
+        first_line(why) == "timed out waiting until the volumes are as the pods need them"
+    });
 }
 
 fn run(seed: u64) -> Result<(), String> {

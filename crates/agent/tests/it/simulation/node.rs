@@ -40,7 +40,7 @@ const SETTLED_FOR: Duration = Duration::from_secs(90);
 /// For this long a settled node then calls nothing.
 const UNCHANGED_FOR: Duration = Duration::from_secs(60);
 /// Runs in addition to those that failed once.
-const SEEDS: u64 = 25;
+const SEEDS: u64 = 12;
 
 const METHODS: [Method; 9] = [
     Method::RunPodSandbox,

@@ -15,7 +15,7 @@ use super::block_devices::LoopDevice;
 use super::{Cluster, bound};
 
 /// How often a reader reads while its volume changes.
-const READS: usize = 1_000_000;
+const READS: usize = 400_000;
 
 /// A PersistentVolume with its claim, bound to each other as a controller would.
 pub(crate) fn bind(cluster: &Cluster, name: &str, spec: Value) {
@@ -164,7 +164,7 @@ fn read_keys(volume: &Path) -> Option<(String, String)> {
 }
 
 #[test]
-fn volume_update_is_atomic_for_a_million_reads() {
+fn volume_update_is_atomic_whenever_it_is_read() {
     let cluster = Cluster::start();
     cluster.wait_until_ready();
     let config = |n: usize| {
