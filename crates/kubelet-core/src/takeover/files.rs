@@ -20,7 +20,7 @@ use crate::node::shutdown::STATE_FILE as SHUTDOWN_STATE_FILE;
 pub const DEVICES: &str = "device-plugins/kubelet_internal_checkpoint";
 
 /// Directories whose content is for this kubelet, too.
-const DIRECTORIES: [&str; 9] = [
+const DIRECTORIES: [&str; 10] = [
     "checkpoints",
     "device-plugins",
     "image_manager",
@@ -30,7 +30,11 @@ const DIRECTORIES: [&str; 9] = [
     "pod-resources",
     "pods",
     "seccomp",
+    "single-node",
 ];
+
+/// kubeadm's files, which the flags of its drop-in name.
+const KUBEADM: [&str; 3] = ["config.yaml", "instance-config.yaml", "kubeadm-flags.env"];
 
 /// A file or directory in the root directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,11 +76,12 @@ pub struct StateSettings<'a> {
     pub has_pod_level_managers: bool,
 }
 
-/// `None` for a directory that needs no mention.
+/// `None` for what needs no mention.
 #[must_use]
 pub fn compute_file(entry: &RootEntry, settings: StateSettings<'_>) -> Option<FileReport> {
     let (usage, why) = match (&*entry.path, &entry.text) {
         (path, _) if entry.is_dir && DIRECTORIES.contains(&path) => return None,
+        (path, _) if KUBEADM.contains(&path) => return None,
         (CPU_STATE_FILE, Some(text)) => cpus(text, settings),
         (MEMORY_STATE_FILE, Some(text)) => memory(text, settings),
         (amounts_file::ALLOCATED | amounts_file::ACTUATED, Some(text)) => {

@@ -407,5 +407,6 @@ fn state_files_of_another_policy_are_refused_and_damaged_ones_set_aside() {
     assert_eq!(used("dra_health_state", "{}", &none), Some(FileUse::Used));
     assert_eq!(used("dra_health_state", "{", &none), Some(FileUse::SetAside));
     assert_eq!(used("pods", "", &none), None);
+    assert_eq!(used("kubeadm-flags.env", "", &none), None);
     assert_eq!(used("lost+found", "", &none), Some(FileUse::Unknown));
 }
