@@ -109,6 +109,14 @@ const DEFAULTS: &[DefaultRole] = &[
         &[paths("/healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/*", "get")],
     ),
     role(
+        "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+        &[rule(&["certificates.k8s.io"], "certificatesigningrequests/nodeclient", "create")],
+    ),
+    role(
+        "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+        &[rule(&["certificates.k8s.io"], "certificatesigningrequests/selfnodeclient", "create")],
+    ),
+    role(
         "system:node-bootstrapper",
         &[rule(&["certificates.k8s.io"], "certificatesigningrequests", "create get list watch")],
     ),
