@@ -147,5 +147,9 @@ fn missing(claims: &[&Value], requests: &[Vec<Request>], inventory: &Inventory, 
     for (pools, why) in pools {
         parts.extend(pools.iter().take(MAX_NAMED).map(|pool| format!("resource pool {pool} is {why}")));
     }
+    match inventory.with_binding_conditions {
+        0 => {}
+        count => parts.push(format!("devices with binding conditions, which are not used here: {count}")),
+    }
     format!("1 cannot allocate all claims. {}", parts.join("; "))
 }

@@ -254,6 +254,12 @@ fn claims_that_cannot_be_allocated_have_the_errors_of_the_original() {
             "claim a/c, request r: selector #0: CEL runtime error for device d1: no such key: y",
         ),
         (
+            "binding conditions",
+            vec![claim("c", json!({}))],
+            vec![gpu(), slice(json!([{"name": "d1", "bindingConditions": ["is-attached"]}]))],
+            "1 cannot allocate all claims. claim a/c, request r: 1 device of class gpu, none match on this node; devices with binding conditions, which are not used here: 1",
+        ),
+        (
             "capacity",
             vec![claim("c", json!({"capacity": {"requests": {"memory": "2Gi"}}}))],
             vec![gpu(), sizes(&[("d1", "1Gi"), ("d2", "2Gi")])],

@@ -58,6 +58,8 @@ pub(super) struct Inventory {
     pub(super) incomplete: Vec<String>,
     /// `driver/pool` of those in which a name occurs twice.
     pub(super) invalid: Vec<String>,
+    /// How many devices are left out because a controller would have to prepare them after their allocation.
+    pub(super) with_binding_conditions: usize,
 }
 
 /// The slices of a pool with the newest generation.
@@ -122,9 +124,13 @@ impl Inventory {
             }
             let is_per_device = spec["perDeviceNodeSelection"] == true;
             let selection = if is_per_device { device } else { spec };
-            let is_usable = items(device, "/bindingConditions").is_empty();
-            if is_usable && (!is_per_device || here.selects(device)) {
+            if is_per_device && !here.selects(device) {
+                continue;
+            }
+            if items(device, "/bindingConditions").is_empty() {
                 self.devices.push(Device::of(driver, name, device, selection["allNodes"] != true)?);
+            } else {
+                self.with_binding_conditions += 1;
             }
         }
         Ok(())
