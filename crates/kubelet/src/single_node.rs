@@ -24,7 +24,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Changes that a watch may be behind; each is kept in memory.
-const HISTORY: &str = "1000";
+const HISTORY: &str = "250";
 /// Its one line has its address.
 const MAX_LINE: u64 = 4096;
 

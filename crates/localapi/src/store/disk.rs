@@ -35,7 +35,7 @@ const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 /// What identifies this server to its clients: the certificate authority and the key that signs tokens.
 const IDENTITY: TableDefinition<&str, &[u8]> = TableDefinition::new("identity");
 /// Objects are read from memory, so that only a commit reads pages.
-const CACHE_BYTES: usize = 1 << 20;
+const CACHE_BYTES: usize = 256 << 10;
 
 /// A change that is not on disk, because the disk took no write. No client has seen it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -101,7 +101,7 @@ pub(crate) fn decode(text: &[u8]) -> Value {
 }
 
 /// The bytes of the texts of trees that are kept.
-const RECENT_BYTES: usize = 64 << 10;
+const RECENT_BYTES: usize = 16 << 10;
 
 /// Keeps the trees of the last changes, for the controllers and selectors that look at each.
 #[derive(Debug, Default)]
