@@ -20,8 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::build::BUILD;
 use crate::own_process::release_free_memory;
-use crate::process::{self, Signals, notify_ready, notify_watchdog, set_limits, share_root_dir};
+use crate::process::{self, Signals, set_limits, share_root_dir};
 use crate::start_error::StartError;
+use crate::systemd::{notify_ready, notify_watchdog};
 use crate::traces::{self, Finished};
 use crate::{cluster, serve, settings, single_node};
 

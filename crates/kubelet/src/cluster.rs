@@ -20,8 +20,8 @@ use model::CertificateFacts;
 use ports::{Certificates, Clock, Cluster, Host};
 use tokio_util::sync::CancellationToken;
 
-use crate::process::wait_for_others;
 use crate::start_error::StartError;
+use crate::systemd::wait_for_others;
 use crate::traces;
 
 /// The timeout of a call.

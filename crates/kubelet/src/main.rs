@@ -19,6 +19,7 @@ mod serving;
 mod settings;
 mod single_node;
 mod start_error;
+mod systemd;
 mod takeover;
 mod time_zone;
 mod traces;
