@@ -84,7 +84,7 @@ impl Effort {
     const SHORT: Self = Self {
         rounds: 3,
         pods: 5,
-        window: Duration::from_secs(20),
+        window: Duration::from_secs(15),
         with_all_counts: false,
         settle: Duration::from_secs(8),
         // Less than two minutes: what pods leave behind is a matter of the full run, and of the soak.
@@ -150,8 +150,12 @@ impl Arguments {
         Ok(arguments)
     }
 
+    /// A short run takes minutes for each of the last two, and could check nothing: they need the whole machine.
     fn wants(&self, part: Part) -> bool {
-        self.only.is_none_or(|only| only == part)
+        match self.only {
+            Some(only) => only == part,
+            None => !(self.is_short && matches!(part, Part::Burst | Part::SingleNode)),
+        }
     }
 }
 
@@ -220,11 +224,12 @@ async fn measure(arguments: &Arguments) -> Outcome<Report> {
     let binary_bytes = binary_bytes(&arguments.kubelet)?;
     let members = Box::pin(measure_members(arguments, effort));
     let streams = Box::pin(measure_streams(arguments, effort));
+    let idle = Box::pin(measure_idle(arguments, effort));
     let starts = Box::pin(measure_starts(arguments, effort));
-    let (members, streams, (latency, idle, joining, csi, burst)) = match arguments.is_short {
-        // Members and streams mostly wait, and a short run tolerates what little they disturb.
-        true => futures_util::try_join!(members, streams, starts)?,
-        false => (members.await?, streams.await?, starts.await?),
+    let (members, streams, idle, (latency, joining, csi, burst)) = match arguments.is_short {
+        // Members, streams and idle kubelets mostly wait, and a short run tolerates what little they disturb.
+        true => futures_util::try_join!(members, streams, idle, starts)?,
+        false => (members.await?, streams.await?, idle.await?, starts.await?),
     };
     let single_node = measure_single_node(arguments, effort).await?;
     Ok(Report { effort, latency, idle, members, joining, csi, burst, streams, single_node, binary_bytes })
@@ -251,18 +256,26 @@ async fn measure_streams(arguments: &Arguments, effort: Effort) -> Outcome<Optio
     streams::measure(&arguments.kubelet, effort).await.map(Some)
 }
 
-/// A short run measures it only if it is asked for: it takes three minutes, in which nothing else may run.
 async fn measure_single_node(arguments: &Arguments, effort: Effort) -> Outcome<Option<SingleNode>> {
-    if !arguments.wants(Part::SingleNode) || (arguments.is_short && arguments.only.is_none()) {
+    if !arguments.wants(Part::SingleNode) {
         return Ok(None);
     }
     eprintln!("starting {} pods on a single node and by manifests", single_node::PODS);
     single_node::measure(&arguments.kubelet, effort).await.map(Some)
 }
 
-type Starts = (Option<Latency>, Vec<Idle>, Option<Joining>, Option<Csi>, Option<Burst>);
+/// What a kubelet without a cluster costs.
+async fn measure_idle(arguments: &Arguments, effort: Effort) -> Outcome<Vec<Idle>> {
+    if !arguments.wants(Part::Idle) {
+        return Ok(Vec::new());
+    }
+    eprintln!("measuring idle kubelets for {} s", effort.window.as_secs());
+    idle::measure(&arguments.kubelet, effort).await
+}
 
-/// How fast nodes and pods start, and what a kubelet without a cluster costs.
+type Starts = (Option<Latency>, Option<Joining>, Option<Csi>, Option<Burst>);
+
+/// How fast nodes and pods start.
 async fn measure_starts(arguments: &Arguments, effort: Effort) -> Outcome<Starts> {
     let kubelet = &arguments.kubelet;
     let latency = if arguments.wants(Part::Latency) {
@@ -270,12 +283,6 @@ async fn measure_starts(arguments: &Arguments, effort: Effort) -> Outcome<Starts
         Some(latency::measure(kubelet, effort).await?)
     } else {
         None
-    };
-    let idle = if arguments.wants(Part::Idle) {
-        eprintln!("measuring idle kubelets for {} s", effort.window.as_secs());
-        idle::measure(kubelet, effort).await?
-    } else {
-        Vec::new()
     };
     let joining = if arguments.wants(Part::Joining) {
         eprintln!("joining {} new clusters", effort.rounds * 2);
@@ -295,5 +302,5 @@ async fn measure_starts(arguments: &Arguments, effort: Effort) -> Outcome<Starts
     } else {
         None
     };
-    Ok((latency, idle, joining, csi, burst))
+    Ok((latency, joining, csi, burst))
 }
