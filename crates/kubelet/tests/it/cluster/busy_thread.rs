@@ -25,13 +25,13 @@ const MAX_ANSWER: Duration = Duration::from_secs(3);
 /// 20 MB of Services in the namespace.
 fn create_services(cluster: &Cluster, namespace: &str) {
     let annotation = "x".repeat(250_000);
-    for i in 0..80 {
-        let service = json!({
+    let service = |i| {
+        json!({
             "metadata": {"name": format!("big-{i}"), "annotations": {"a": annotation}},
             "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
-        });
-        cluster.kubectl.post(&format!("/api/v1/namespaces/{namespace}/services"), &service.to_string());
-    }
+        })
+    };
+    cluster.kubectl.post_all(&format!("/api/v1/namespaces/{namespace}/services"), (0..80).map(service));
 }
 
 /// A pod whose probe writes down when it ran.

@@ -46,9 +46,7 @@ pub(crate) fn service(i: usize) -> Value {
 #[test]
 fn node_with_5000_services_starts_over_a_link_of_30_kb_per_second() {
     let (mut cluster, link) = behind_slow_link(30_000);
-    for i in 0..5_000 {
-        cluster.kubectl.post(SERVICES, &service(i).to_string());
-    }
+    cluster.kubectl.post_all(SERVICES, (0..5_000).map(service));
     let mut without = bound(shell_pod("without-links", FOREVER));
     without["spec"]["enableServiceLinks"] = false.into();
     cluster.kubectl.apply(&[without, bound(shell_pod("with-links", FOREVER))]);
@@ -69,15 +67,14 @@ fn node_with_5000_services_starts_over_a_link_of_30_kb_per_second() {
 fn services_with_many_large_annotations_do_not_keep_pods_from_starting_after_a_restart() {
     let mut cluster = Cluster::start();
     let annotation = "x".repeat(255_000);
-    for i in 0..270 {
-        let service = json!({
+    let big = |i| {
+        json!({
             "metadata": {"name": format!("big-{i}"), "annotations": {"a": annotation}},
             "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
-        });
-        cluster.kubectl.post("/api/v1/namespaces/default/services", &service.to_string());
-    }
+        })
+    };
     let good = json!({"metadata": {"name": "good"}, "spec": {"ports": [{"port": 80}]}});
-    cluster.kubectl.post("/api/v1/namespaces/default/services", &good.to_string());
+    cluster.kubectl.post_all(SERVICES, (0..270).map(big).chain([good]));
     cluster.node.restart_kubelet();
     cluster.kubectl.apply(&[bound(shell_pod("links", "env | sort; exec sleep 3600"))]);
     let pod = cluster.running("links");

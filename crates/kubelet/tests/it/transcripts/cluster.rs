@@ -253,11 +253,7 @@ fn pods_that_wait_for_others_name_them() {
 #[test]
 fn pod_that_waits_for_services_over_a_slow_link_says_so() {
     let (mut cluster, _link) = behind_slow_link(1_000);
-    for i in 0..300 {
-        let mut service = service(i);
-        service["metadata"]["namespace"] = "default".into();
-        cluster.kubectl.post("/api/v1/namespaces/default/services", &service.to_string());
-    }
+    cluster.kubectl.post_all("/api/v1/namespaces/default/services", (0..300).map(service));
     cluster.kubectl.apply(&[bound(shell_pod("web", FOREVER))]);
     cluster.node.start_kubelet();
     Page::new(
