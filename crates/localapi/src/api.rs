@@ -44,6 +44,13 @@ impl Api {
         self.clock.now()
     }
 
+    /// A watch for a task that lasts as long as the server; `None` when that stops. It ends all watches then, and would miss one that begins
+    /// later.
+    pub(crate) fn watch_until_stopped<W>(&self, begin: impl FnOnce(&Store) -> W) -> Option<W> {
+        let watch = begin(&self.store);
+        (!self.closing.is_cancelled()).then_some(watch)
+    }
+
     /// The kinds that are served: a server of one node has a kubelet to ask for measurements.
     pub(crate) fn kinds(&self) -> Kinds {
         Kinds { measured: self.behaviour.bind_to.is_some() }

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use crate::api::Api;
 use crate::object::{self, items, text};
 use crate::registry::namespaces::ensure;
-use crate::store::{Event, Key, NotStored, Objects, StoredEvent, Write};
+use crate::store::{Event, Key, NotStored, Objects, Store, StoredEvent, Write};
 
 /// How long to wait after a change that could not be stored.
 const RETRY: Duration = Duration::from_secs(5);
@@ -59,8 +59,7 @@ pub(crate) fn start(api: &Arc<Api>, tasks: &mut JoinSet<()>) {
 }
 
 async fn run<C: Controller>(api: Arc<Api>) {
-    while !api.closing.is_cancelled() {
-        let mut live = api.store.watch_everything();
+    while let Some(mut live) = api.watch_until_stopped(Store::watch_everything) {
         let mut waiting: BTreeSet<Key> =
             api.store.read(|objects| objects.select(C::concerns)).into_iter().collect();
         loop {

@@ -278,3 +278,23 @@ impl Running {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    #[tokio::test]
+    async fn watch_that_begins_while_the_server_stops_does_not_keep_it_from_that() {
+        let running = LocalApi::start(Options::default()).await.expect("a server");
+        let api = Arc::clone(&running.api);
+        let after_the_end = |store: &Store| {
+            api.closing.cancel();
+            store.end_watches();
+            store.watch_everything()
+        };
+        assert!(api.watch_until_stopped(Store::watch_everything).is_some());
+        assert!(api.watch_until_stopped(after_the_end).is_none());
+        tokio::time::timeout(Duration::from_secs(60), running.stop()).await.expect("it stops");
+    }
+}

@@ -180,8 +180,8 @@ fn advance(api: &Api, request: &Value) -> Option<Value> {
 
 /// Watches all requests until the server stops.
 pub(crate) async fn run(api: Arc<Api>) {
-    while !api.closing.is_cancelled() {
-        let Ok(subscription) = api.store.watch(RESOURCE, None, From::Everything) else { return };
+    while let Some(begun) = api.watch_until_stopped(|store| store.watch(RESOURCE, None, From::Everything)) {
+        let Ok(subscription) = begun else { return };
         let mut live = subscription.live;
         // The store closes the queue of a slow watcher: list again.
         while let Some(item) = live.recv().await {

@@ -19,7 +19,7 @@ use crate::object::{self, items, text};
 use crate::registry::{self, deletion::DeleteOptions};
 use crate::resources;
 use crate::status::ApiError;
-use crate::store::{Change, Event, Key, Objects};
+use crate::store::{Change, Event, Key, Objects, Store};
 use crate::taints::{self, Eviction};
 
 const NODES: &str = "nodes";
@@ -75,8 +75,7 @@ fn affected(event: &Event, objects: &Objects) -> Vec<Key> {
 
 pub(super) async fn run(api: Arc<Api>) {
     let mut waiting = Waiting::new();
-    while !api.closing.is_cancelled() {
-        let mut live = api.store.watch_everything();
+    while let Some(mut live) = api.watch_until_stopped(Store::watch_everything) {
         let pods: Vec<Key> =
             api.store.read(|objects| objects.of(PODS, None).map(|(key, _)| key.clone()).collect());
         for key in waiting.keys().cloned().chain(pods).collect::<Vec<_>>() {
@@ -182,7 +181,7 @@ fn evict(api: &Api, key: &Key, pod: &Value) -> Result<(), ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{NotStored, Store, Write};
+    use crate::store::{NotStored, Write};
 
     const CREATED: &str = "2026-01-01T00:00:00Z";
     const SCHEDULED: &str = "2026-01-01T00:01:00Z";
