@@ -107,8 +107,7 @@ async fn backup(directory: &Path, file: &Path) -> Result<Outcome, CommandError> 
         CommandError::Failed("the backup broke off; the journal of the kubelet says why".to_owned())
     })?;
     let whole = out.into_inner().map_err(|error| write_error(error.into_error()))?;
-    whole.sync_all().map_err(write_error)?;
-    std::fs::rename(&new, file).map_err(write_error)?;
+    put_in_place(&whole, &new, file).map_err(write_error)?;
     Ok(Outcome { text: format!("{count} objects are in {}\n", file.display()), code: 0 })
 }
 
@@ -166,8 +165,7 @@ fn leave(file: &Path, directory: &Path, waiting: &Path) -> std::io::Result<()> {
     let new = named(waiting, ".new");
     let mut out = private(&new)?;
     std::io::copy(&mut File::open(file)?, &mut out)?;
-    out.sync_all()?;
-    std::fs::rename(&new, waiting)
+    put_in_place(&out, &new, waiting)
 }
 
 async fn outcome(directory: &Path, waiting: &Path, file: &Path) -> Result<Outcome, CommandError> {
@@ -199,6 +197,14 @@ fn not_running(error: ClientError) -> CommandError {
 /// A new file that only its owner can read.
 fn private(file: &Path) -> std::io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(file)
+}
+
+/// Gives a file that is whole its name, which is there after a crash of the machine, too.
+fn put_in_place(whole: &File, new: &Path, file: &Path) -> std::io::Result<()> {
+    whole.sync_all()?;
+    std::fs::rename(new, file)?;
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
 }
 
 /// The file with this after its name.
