@@ -150,7 +150,7 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// A short run takes minutes for each of the last two, and could check nothing: they need the whole machine.
+    /// A short run leaves out a burst and a single node, unless it is asked for one: they need the whole machine for minutes.
     fn wants(&self, part: Part) -> bool {
         match self.only {
             Some(only) => only == part,
