@@ -160,7 +160,7 @@ fn advance_claim(api: &Api, key: &Key) -> Result<Vec<Key>, NotStored> {
             | ClaimStep::Bind(_)
             | ClaimStep::Provision { .. }
             | ClaimStep::SelectNode
-            | ClaimStep::Wait { .. } => Write::Keep,
+            | ClaimStep::Wait(_) => Write::Keep,
         })
     })?;
     let Some(claim) = written.object else { return Ok(Vec::new()) };
@@ -180,7 +180,7 @@ fn advance_claim(api: &Api, key: &Key) -> Result<Vec<Key>, NotStored> {
             return Ok(vec![key.clone()]);
         }
         ClaimStep::Provision { class, policy } => return provision(api, key, &claim, &class, &policy),
-        ClaimStep::Wait { reason, message } => record(api, &claim, "Normal", reason, &message),
+        ClaimStep::Wait(why) => record(api, &claim, why.kind, why.reason, &why.message),
         ClaimStep::SelectNode => select_node(api, key)?,
     }
     Ok(Vec::new())
@@ -247,13 +247,19 @@ fn advance_volume(api: &Api, key: &Key) -> Result<Vec<Key>, NotStored> {
         step = persistent::step(current, objects);
         Ok::<_, NotStored>(match &step {
             VolumeStep::Put(next) => registry::put_or_remove(next.clone()),
+            VolumeStep::Failed(next) => Write::Put(next.clone()),
             VolumeStep::Nothing | VolumeStep::Delete => Write::Keep,
         })
     })?;
-    if step != VolumeStep::Delete {
-        return Ok(Vec::new());
-    }
     let Some(volume) = api.store.get(key) else { return Ok(Vec::new()) };
+    match step {
+        VolumeStep::Nothing | VolumeStep::Put(_) => return Ok(Vec::new()),
+        VolumeStep::Failed(_) => {
+            record(api, &volume, "Warning", "VolumeFailedDelete", persistent::DELETED_BY_HAND);
+            return Ok(Vec::new());
+        }
+        VolumeStep::Delete => {}
+    }
     if let Err(error) = directories::remove(api.behaviour.local_volumes.as_deref(), &key.name) {
         record(
             api,

@@ -158,8 +158,11 @@ async fn replay(topic: &str) {
             }
             tokio::time::sleep(PAUSE).await;
         };
+        let until = entry.get("until").filter(|until| !is_awaited(until, code, &answer));
         if code != wanted {
             found.push((name.to_owned(), format!("{wanted}, here {code} {}", answer["message"])));
+        } else if let Some(until) = until {
+            found.push((name.to_owned(), format!("{until} has not come: {answer}")));
         }
         for (variable, pointer) in entry["save"].as_object().into_iter().flatten() {
             let value = pointer.as_str().and_then(|pointer| answer.pointer(pointer));

@@ -31,10 +31,24 @@ pub(super) enum ClaimStep {
     },
     /// Name the node and the provisioner for a CSI driver.
     SelectNode,
-    Wait {
-        reason: &'static str,
-        message: String,
-    },
+    Wait(Waiting),
+}
+
+/// Why a claim has no volume, as an event.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Waiting {
+    /// `Warning` if an administrator must do something, else `Normal`.
+    pub(super) kind: &'static str,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+fn waits(reason: &'static str, message: impl Into<String>) -> ClaimStep {
+    ClaimStep::Wait(Waiting { kind: "Normal", reason, message: message.into() })
+}
+
+fn fails(reason: &'static str, message: String) -> ClaimStep {
+    ClaimStep::Wait(Waiting { kind: "Warning", reason, message })
 }
 
 pub(super) fn step(claim: &Value, key: &Key, objects: &Objects) -> ClaimStep {
@@ -45,10 +59,27 @@ pub(super) fn step(claim: &Value, key: &Key, objects: &Objects) -> ClaimStep {
         "" => unbound(claim, key, objects),
         name => match objects.get(&volume_key(name)) {
             Some(volume) if is_bound_to(volume, claim) => completed(claim, volume),
-            Some(volume) if is_free_for(volume, claim) => ClaimStep::Bind(volume_key(name)),
+            Some(volume) if is_free_for(volume, claim) => bind_named(claim, name, volume),
             Some(_) | None if annotation(claim, BIND_COMPLETED) == "yes" => lost(claim),
-            Some(_) | None => ClaimStep::Nothing,
+            Some(volume) => fails("FailedBinding", why_not_free(name, volume)),
+            None => fails("FailedBinding", format!("volume {name:?} does not exist")),
         },
+    }
+}
+
+/// A volume that the claim names is checked like any other, until they belong together.
+fn bind_named(claim: &Value, name: &str, volume: &Value) -> ClaimStep {
+    let mismatch = if annotation(claim, BIND_COMPLETED) == "yes" { None } else { mismatch(volume, claim) };
+    match mismatch {
+        None => ClaimStep::Bind(volume_key(name)),
+        Some(why) => fails("VolumeMismatch", format!("Cannot bind to requested volume {name:?}: {why}")),
+    }
+}
+
+fn why_not_free(name: &str, volume: &Value) -> String {
+    match object::is_terminating(volume) {
+        true => format!("volume {name:?} is being deleted"),
+        false => format!("volume {name:?} already bound to a different claim."),
     }
 }
 
@@ -127,48 +158,45 @@ pub(super) fn reference(claim: &Value) -> Value {
 }
 
 fn unbound(claim: &Value, key: &Key, objects: &Objects) -> ClaimStep {
-    if let Some((volume, found)) = best(claim, objects) {
+    let name = class_name(claim);
+    let class = objects.get(&Key::new(CLASSES, "", name));
+    let binds_late = class.is_some_and(|class| text(class, "/volumeBindingMode") == "WaitForFirstConsumer");
+    let is_early = binds_late && !is_used(key, objects);
+    if let Some((volume, found)) = best(claim, objects, is_early) {
         return if is_bound_to(found, claim) {
             completed(claim, found)
         } else {
             ClaimStep::Bind(volume.clone())
         };
     }
-    let name = class_name(claim);
     if name.is_empty() {
-        let message = "no persistent volumes available for this claim and no storage class is set".to_owned();
-        return ClaimStep::Wait { reason: "FailedBinding", message };
+        let why = "no persistent volumes available for this claim and no storage class is set";
+        return waits("FailedBinding", why);
     }
-    let Some(class) = objects.get(&Key::new(CLASSES, "", name)) else {
-        let message = format!("storageclass.storage.k8s.io \"{name}\" not found");
-        return ClaimStep::Wait { reason: "ProvisioningFailed", message };
+    let Some(class) = class else {
+        return fails("ProvisioningFailed", format!("storageclass.storage.k8s.io \"{name}\" not found"));
     };
-    let waits = text(class, "/volumeBindingMode") == "WaitForFirstConsumer";
-    if waits && !is_used(key, objects) {
-        let message = "waiting for first consumer to be created before binding".to_owned();
-        return ClaimStep::Wait { reason: "WaitForFirstConsumer", message };
+    if is_early {
+        return waits("WaitForFirstConsumer", "waiting for first consumer to be created before binding");
     }
     match text(class, "/provisioner") {
         PROVISIONER => {
             let policy = text(class, "/reclaimPolicy").to_owned();
             ClaimStep::Provision { class: name.to_owned(), policy }
         }
-        "kubernetes.io/no-provisioner" => {
-            let message = "no volume plugin matched".to_owned();
-            ClaimStep::Wait { reason: "ProvisioningFailed", message }
-        }
+        "kubernetes.io/no-provisioner" => fails("ProvisioningFailed", "no volume plugin matched".to_owned()),
         provisioner
             if annotation(claim, SELECTED_NODE).is_empty()
                 || annotation(claim, STORAGE_PROVISIONER) != provisioner =>
         {
             ClaimStep::SelectNode
         }
-        provisioner => ClaimStep::Wait {
-            reason: "ExternalProvisioning",
-            message: format!(
+        provisioner => waits(
+            "ExternalProvisioning",
+            format!(
                 "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."
             ),
-        },
+        ),
     }
 }
 
@@ -186,9 +214,12 @@ fn class_name(object: &Value) -> &str {
 }
 
 /// The volume for a claim: one that is reserved for it, or else the smallest that fits.
-fn best<'a>(claim: &Value, objects: &'a Objects) -> Option<(&'a Key, &'a Value)> {
+fn best<'a>(claim: &Value, objects: &'a Objects, only_reserved: bool) -> Option<(&'a Key, &'a Value)> {
     let volumes = || objects.of(VOLUMES, None).map(|(key, volume)| (key, &**volume));
     let reserved = volumes().find(|(_, volume)| claim_of(volume).is_some() && is_free_for(volume, claim));
+    if only_reserved {
+        return reserved;
+    }
     reserved.or_else(|| {
         let fitting = volumes().filter(|(_, volume)| claim_of(volume).is_none() && fits(volume, claim));
         fitting.min_by_key(|(_, volume)| capacity(volume))
@@ -200,16 +231,26 @@ fn capacity(volume: &Value) -> Amount {
 }
 
 fn fits(volume: &Value, claim: &Value) -> bool {
-    let requested =
-        claim.pointer("/spec/resources/requests/storage").and_then(amounts::parse).unwrap_or_default();
-    let modes = items(volume, "/spec/accessModes");
     let selected = claim.pointer("/spec/selector").is_none_or(|selector| {
         LabelSelector::of_object(selector).is_some_and(|selector| selector.matches(volume))
     });
-    !object::is_terminating(volume)
-        && class_name(volume) == class_name(claim)
-        && capacity(volume) >= requested
-        && text(volume, "/spec/volumeMode") == text(claim, "/spec/volumeMode")
-        && items(claim, "/spec/accessModes").iter().all(|mode| modes.contains(mode))
-        && selected
+    !object::is_terminating(volume) && selected && mismatch(volume, claim).is_none()
+}
+
+/// Why a volume cannot be that of a claim, whoever chose it.
+fn mismatch(volume: &Value, claim: &Value) -> Option<&'static str> {
+    let requested =
+        claim.pointer("/spec/resources/requests/storage").and_then(amounts::parse).unwrap_or_default();
+    let modes = items(volume, "/spec/accessModes");
+    if capacity(volume) < requested {
+        Some("requested PV is too small")
+    } else if class_name(volume) != class_name(claim) {
+        Some("storageClassName does not match")
+    } else if text(volume, "/spec/volumeMode") != text(claim, "/spec/volumeMode") {
+        Some("incompatible volumeMode")
+    } else if !items(claim, "/spec/accessModes").iter().all(|mode| modes.contains(mode)) {
+        Some("incompatible accessMode")
+    } else {
+        None
+    }
 }

@@ -12,9 +12,15 @@ use crate::store::Objects;
 pub(super) enum VolumeStep {
     Nothing,
     Put(Value),
+    /// Its claim is gone, and it should be deleted, but nothing here does that.
+    Failed(Value),
     /// Remove its directory, and the volume.
     Delete,
 }
+
+/// What an administrator can do about it.
+pub(super) const DELETED_BY_HAND: &str = "its reclaim policy is Delete, and nothing here deletes what an administrator \
+    has made: remove the data and the PersistentVolume by hand, or set persistentVolumeReclaimPolicy to Retain";
 
 pub(super) fn step(volume: &Value, objects: &Objects) -> VolumeStep {
     let phase = phase(volume, objects);
@@ -41,8 +47,28 @@ pub(super) fn step(volume: &Value, objects: &Objects) -> VolumeStep {
             annotations.remove(BOUND_BY_CONTROLLER);
         }
     }
-    object::map_at(&mut next, "status").insert("phase".to_owned(), json!(phase));
-    if next == *volume { VolumeStep::Nothing } else { VolumeStep::Put(next) }
+    let has_failed = phase == "Released" && is_deleted_by_hand(volume);
+    let status = object::map_at(&mut next, "status");
+    if has_failed {
+        status.insert("message".to_owned(), json!(DELETED_BY_HAND));
+    } else if status.get("message").is_some_and(|message| message == DELETED_BY_HAND) {
+        status.remove("message");
+    }
+    status.insert("phase".to_owned(), json!(if has_failed { "Failed" } else { phase }));
+    match next == *volume {
+        true => VolumeStep::Nothing,
+        false if has_failed => VolumeStep::Failed(next),
+        false => VolumeStep::Put(next),
+    }
+}
+
+/// Whether the volume should be deleted and is neither a directory that was made here nor one of a CSI driver, whose provisioner
+/// deletes it.
+fn is_deleted_by_hand(volume: &Value) -> bool {
+    text(volume, "/spec/persistentVolumeReclaimPolicy") == "Delete"
+        && annotation(volume, PROVISIONED_BY).is_empty()
+        && volume.pointer("/spec/csi").is_none()
+        && !object::is_terminating(volume)
 }
 
 fn is_local(volume: &Value) -> bool {

@@ -1,3 +1,4 @@
+use super::claims::Waiting;
 use super::*;
 use crate::store::Store;
 
@@ -59,16 +60,19 @@ fn claim_is_bound_to_the_smallest_volume_that_fits() {
     let volumes: &[(&str, &Value)] = &[(VOLUMES, &small), (VOLUMES, &big)];
     assert_eq!(step(&claim("", "1Gi"), volumes), ClaimStep::Bind(volume_key("small")));
     assert_eq!(step(&claim("", "2Gi"), volumes), ClaimStep::Bind(volume_key("big")));
-    assert!(matches!(step(&claim("", "9Gi"), volumes), ClaimStep::Wait { reason: "FailedBinding", .. }));
+    assert!(matches!(
+        step(&claim("", "9Gi"), volumes),
+        ClaimStep::Wait(Waiting { reason: "FailedBinding", .. })
+    ));
     let mut selective = claim("", "1Gi");
     selective["spec"]["selector"] = json!({"matchLabels": {"disk": "big"}});
     assert_eq!(step(&selective, volumes), ClaimStep::Bind(volume_key("big")));
     let mut exclusive = claim("", "1Gi");
     exclusive["spec"]["accessModes"] = json!(["ReadWriteMany"]);
-    assert!(matches!(step(&exclusive, volumes), ClaimStep::Wait { .. }));
+    assert!(matches!(step(&exclusive, volumes), ClaimStep::Wait(_)));
     assert!(matches!(
         step(&claim("other", "1Gi"), volumes),
-        ClaimStep::Wait { reason: "ProvisioningFailed", .. }
+        ClaimStep::Wait(Waiting { kind: "Warning", reason: "ProvisioningFailed", .. })
     ));
 }
 
@@ -82,7 +86,88 @@ fn reserved_volume_is_taken_first_and_one_of_another_claim_never() {
         ClaimStep::Bind(volume_key("reserved"))
     );
     let taken = bound(volume("small", "", "1Gi"), "another");
-    assert!(matches!(step(&claim("", "1Gi"), &[(VOLUMES, &taken)]), ClaimStep::Wait { .. }));
+    assert!(matches!(step(&claim("", "1Gi"), &[(VOLUMES, &taken)]), ClaimStep::Wait(_)));
+}
+
+/// Why the claim has no volume.
+fn why(claim: &Value, others: &[(&'static str, &Value)]) -> (&'static str, &'static str, String) {
+    match step(claim, others) {
+        ClaimStep::Wait(Waiting { kind, reason, message }) => (kind, reason, message),
+        other => panic!("it waits for nothing: {other:?}"),
+    }
+}
+
+#[test]
+fn named_volume_that_does_not_fit_or_is_not_there_is_named_with_its_reason() {
+    let naming = |class: &str, size: &str| {
+        let mut claim = claim(class, size);
+        claim["spec"]["volumeName"] = json!("v");
+        claim
+    };
+    let free = volume("v", "", "1Gi");
+    assert_eq!(step(&naming("", "1Gi"), &[(VOLUMES, &free)]), ClaimStep::Bind(volume_key("v")));
+    let mismatch = |claim: &Value, why_not: &str| {
+        let message = format!("Cannot bind to requested volume \"v\": {why_not}");
+        assert_eq!(why(claim, &[(VOLUMES, &free)]), ("Warning", "VolumeMismatch", message));
+    };
+    mismatch(&naming("", "2Gi"), "requested PV is too small");
+    mismatch(&naming("fast", "1Gi"), "storageClassName does not match");
+    let mut block = naming("", "1Gi");
+    block["spec"]["volumeMode"] = json!("Block");
+    mismatch(&block, "incompatible volumeMode");
+    let mut shared = naming("", "1Gi");
+    shared["spec"]["accessModes"] = json!(["ReadWriteMany"]);
+    mismatch(&shared, "incompatible accessMode");
+
+    let taken = bound(volume("v", "", "1Gi"), "another");
+    let message = "volume \"v\" already bound to a different claim.".to_owned();
+    assert_eq!(why(&naming("", "1Gi"), &[(VOLUMES, &taken)]), ("Warning", "FailedBinding", message));
+    let mut leaving = volume("v", "", "1Gi");
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let message = "volume \"v\" is being deleted".to_owned();
+    assert_eq!(why(&naming("", "1Gi"), &[(VOLUMES, &leaving)]), ("Warning", "FailedBinding", message));
+    let message = "volume \"v\" does not exist".to_owned();
+    assert_eq!(why(&naming("", "1Gi"), &[]), ("Warning", "FailedBinding", message));
+}
+
+#[test]
+fn class_that_binds_late_leaves_free_volumes_until_a_pod_uses_the_claim() {
+    let late = class_with("kubernetes.io/no-provisioner", "WaitForFirstConsumer");
+    let free = volume("v", "fast", "1Gi");
+    let (_, reason, _) = why(&claim("fast", "1Gi"), &[(CLASSES, &late), (VOLUMES, &free)]);
+    assert_eq!(reason, "WaitForFirstConsumer");
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "a"},
+        "spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+    });
+    let bind = ClaimStep::Bind(volume_key("v"));
+    assert_eq!(step(&claim("fast", "1Gi"), &[(CLASSES, &late), (VOLUMES, &free), (PODS, &pod)]), bind);
+    // One that is reserved for the claim needs no choice.
+    let mut reserved = free;
+    reserved["spec"]["claimRef"] = json!({"namespace": "a", "name": "c"});
+    assert_eq!(step(&claim("fast", "1Gi"), &[(CLASSES, &late), (VOLUMES, &reserved)]), bind);
+}
+
+#[test]
+fn volume_that_should_be_deleted_and_that_nothing_deletes_has_failed_once() {
+    let next = |volume: &Value| store(&[]).read(|objects| persistent::step(volume, objects));
+    let mut made_by_hand = bound(volume("v", "", "1Gi"), "uid-c");
+    made_by_hand["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
+    let VolumeStep::Failed(failed) = next(&made_by_hand) else { panic!("it has failed") };
+    assert_eq!(
+        (text(&failed, "/status/phase"), text(&failed, "/status/message")),
+        ("Failed", persistent::DELETED_BY_HAND)
+    );
+    assert_eq!(next(&failed), VolumeStep::Nothing);
+    // As the message says.
+    let mut retained = failed;
+    retained["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain");
+    let VolumeStep::Put(released) = next(&retained) else { panic!("it is kept") };
+    assert_eq!(released["status"], json!({"phase": "Released"}));
+    // The provisioner of its driver deletes it.
+    made_by_hand["spec"]["csi"] = json!({"driver": "csi.example.com"});
+    let VolumeStep::Put(waits) = next(&made_by_hand) else { panic!("it waits for its driver") };
+    assert_eq!(waits["status"]["phase"], "Released");
 }
 
 #[test]
@@ -113,7 +198,7 @@ fn class_decides_who_makes_a_volume_and_when() {
     let late = class_with(PROVISIONER, "WaitForFirstConsumer");
     assert!(matches!(
         step(&claim("fast", "1Gi"), &[(CLASSES, &late)]),
-        ClaimStep::Wait { reason: "WaitForFirstConsumer", .. }
+        ClaimStep::Wait(Waiting { kind: "Normal", reason: "WaitForFirstConsumer", .. })
     ));
     let pod = json!({
         "metadata": {"name": "p", "namespace": "a"},
@@ -127,7 +212,7 @@ fn class_decides_who_makes_a_volume_and_when() {
         json!({claims::SELECTED_NODE: "n", claims::STORAGE_PROVISIONER: "csi.example.com"});
     assert!(matches!(
         step(&selected, &[(CLASSES, &driver)]),
-        ClaimStep::Wait { reason: "ExternalProvisioning", .. }
+        ClaimStep::Wait(Waiting { kind: "Normal", reason: "ExternalProvisioning", .. })
     ));
 }
 
@@ -155,6 +240,7 @@ fn volume_is_bound_released_and_deleted_after_its_claim() {
         VolumeStep::Put(next) => text(&next, "/status/phase").to_owned(),
         VolumeStep::Nothing => format!("still {}", text(volume, "/status/phase")),
         VolumeStep::Delete => "delete".to_owned(),
+        VolumeStep::Failed(_) => "failed".to_owned(),
     };
     let mut own = claim("", "1Gi");
     let free = volume("v", "", "1Gi");
