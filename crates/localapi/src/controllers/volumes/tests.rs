@@ -91,10 +91,10 @@ fn reserved_volume_is_taken_first_and_one_of_another_claim_never() {
 
 /// Why the claim has no volume.
 fn why(claim: &Value, others: &[(&'static str, &Value)]) -> (&'static str, &'static str, String) {
-    match step(claim, others) {
-        ClaimStep::Wait(Waiting { kind, reason, message }) => (kind, reason, message),
-        other => panic!("it waits for nothing: {other:?}"),
-    }
+    let ClaimStep::Wait(Waiting { kind, reason, message }) = step(claim, others) else {
+        panic!("it waits for nothing")
+    };
+    (kind, reason, message)
 }
 
 #[test]
