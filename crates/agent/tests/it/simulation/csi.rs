@@ -63,11 +63,11 @@ const DISK: [HostMethod; 11] = [
 
 #[test]
 fn csi_driver_faults_never_lose_a_volume_or_leave_one_behind() {
-    play_all(pinned_in(include_str!("pinned_csi.txt")).chain(0..SEEDS), run);
+    play_all(pinned_in(include_str!("pinned_csi.txt")), SEEDS, run);
 }
 
 /// Runs in addition to those that failed once.
-const SEEDS: u64 = 8;
+const SEEDS: usize = 8;
 
 /// Without the data that a kubelet writes before it calls a driver, the next kubelet cannot know of the volume; if that were not
 /// detected, the end of the simulation would be worthless.

@@ -40,7 +40,7 @@ const SETTLED_FOR: Duration = Duration::from_secs(90);
 /// For this long a settled node then calls nothing.
 const UNCHANGED_FOR: Duration = Duration::from_secs(60);
 /// Runs in addition to those that failed once.
-const SEEDS: u64 = 12;
+const SEEDS: usize = 12;
 
 const METHODS: [Method; 9] = [
     Method::RunPodSandbox,
@@ -65,7 +65,7 @@ const DISK: [HostMethod; 7] = [
 
 #[test]
 fn whole_node_keeps_allocations_and_final_statuses_through_every_fault() {
-    play_all(pinned_in(include_str!("pinned_node.txt")).chain(0..SEEDS), run);
+    play_all(pinned_in(include_str!("pinned_node.txt")), SEEDS, run);
 }
 
 fn run(seed: u64) -> Result<(), String> {
