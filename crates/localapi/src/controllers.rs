@@ -5,6 +5,7 @@
 mod attachments;
 mod expiry;
 mod garbage;
+mod namespaces;
 mod quota;
 mod scheduling;
 mod taint_eviction;
@@ -46,6 +47,7 @@ trait Controller {
 /// Starts all of them; they end with the server.
 pub(crate) fn start(api: &Arc<Api>, tasks: &mut JoinSet<()>) {
     tasks.spawn(run::<garbage::Garbage>(Arc::clone(api)));
+    tasks.spawn(run::<namespaces::Namespaces>(Arc::clone(api)));
     tasks.spawn(run::<quota::Quotas>(Arc::clone(api)));
     tasks.spawn(expiry::run(Arc::clone(api)));
     if api.behaviour.bind_to.is_some() {
