@@ -251,15 +251,15 @@ fn advance_volume(api: &Api, key: &Key) -> Result<Vec<Key>, NotStored> {
             VolumeStep::Nothing | VolumeStep::Delete => Write::Keep,
         })
     })?;
-    let Some(volume) = api.store.get(key) else { return Ok(Vec::new()) };
     match step {
         VolumeStep::Nothing | VolumeStep::Put(_) => return Ok(Vec::new()),
-        VolumeStep::Failed(_) => {
+        VolumeStep::Failed(volume) => {
             record(api, &volume, "Warning", "VolumeFailedDelete", persistent::DELETED_BY_HAND);
             return Ok(Vec::new());
         }
         VolumeStep::Delete => {}
     }
+    let Some(volume) = api.store.get(key) else { return Ok(Vec::new()) };
     if let Err(error) = directories::remove(api.behaviour.local_volumes.as_deref(), &key.name) {
         record(
             api,

@@ -67,10 +67,11 @@ pub(super) fn step(claim: &Value, key: &Key, objects: &Objects) -> ClaimStep {
     }
 }
 
-/// A volume that the claim names is checked like any other, until they belong together.
+/// A volume that the claim names is checked like any other, unless an administrator has reserved it for the claim, or they belonged together
+/// before.
 fn bind_named(claim: &Value, name: &str, volume: &Value) -> ClaimStep {
-    let mismatch = if annotation(claim, BIND_COMPLETED) == "yes" { None } else { mismatch(volume, claim) };
-    match mismatch {
+    let is_settled = claim_of(volume).is_some() || annotation(claim, BIND_COMPLETED) == "yes";
+    match mismatch(volume, claim).filter(|_| !is_settled) {
         None => ClaimStep::Bind(volume_key(name)),
         Some(why) => fails("VolumeMismatch", format!("Cannot bind to requested volume {name:?}: {why}")),
     }

@@ -119,6 +119,11 @@ fn named_volume_that_does_not_fit_or_is_not_there_is_named_with_its_reason() {
     shared["spec"]["accessModes"] = json!(["ReadWriteMany"]);
     mismatch(&shared, "incompatible accessMode");
 
+    // An administrator who reserves it for the claim has decided.
+    let mut reserved = free.clone();
+    reserved["spec"]["claimRef"] = json!({"namespace": "a", "name": "c"});
+    assert_eq!(step(&naming("", "2Gi"), &[(VOLUMES, &reserved)]), ClaimStep::Bind(volume_key("v")));
+
     let taken = bound(volume("v", "", "1Gi"), "another");
     let message = "volume \"v\" already bound to a different claim.".to_owned();
     assert_eq!(why(&naming("", "1Gi"), &[(VOLUMES, &taken)]), ("Warning", "FailedBinding", message));
