@@ -41,10 +41,6 @@ accept crate *filter:
 runtimes *arguments:
     scripts/runtimes {{arguments}}
 
-# tests of the cores and the demonstration for arm64, emulated (root)
-arm64 *arguments:
-    scripts/arm64 {{arguments}}
-
 # end-to-end tests in a Debian guest with systemd and cgroup v2 (root)
 vm *arguments:
     scripts/vm {{arguments}}

@@ -73,7 +73,7 @@ in_cross() {
         mount --bind "$repo" "$root/kubelet-rs"
         mount --bind "$home" "$root/cargo"
         mount -t proc proc "$root/proc"
-        exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root CARGO_HOME=/cargo "$@"
+        exec chroot "$root" env -i PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root CARGO_HOME=/cargo "$@"
     ' sh "$CROSS/root" "$REPO" "$home" "$@"
 }
 
