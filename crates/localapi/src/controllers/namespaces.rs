@@ -26,12 +26,12 @@ impl Controller for Namespaces {
 
     /// The namespace, if it is being deleted and one of its objects is, too.
     fn affected(event: &Event, objects: &Objects) -> Vec<Key> {
-        let is_leaving = event.change == Change::Deleted || object::is_terminating(&event.object);
+        let is_deletion = event.change == Change::Deleted || object::is_terminating(&event.object);
         let name = match event.key.resource {
             NAMESPACES => &event.key.name,
             _ => &event.key.namespace,
         };
-        if !is_leaving || name.is_empty() {
+        if !is_deletion || name.is_empty() {
             return Vec::new();
         }
         let key = Key::new(NAMESPACES, "", name);
@@ -66,7 +66,7 @@ impl Rest {
         for (at, key) in objects.keys_in(namespace).iter().enumerate() {
             let group = resources::stored(key.resource).map_or("", |resource| resource.group);
             *rest.kinds.entry(format!("{}.{group}", key.resource)).or_default() += 1;
-            let object = objects.get(key).filter(|_| at < MAX_EXAMINED);
+            let object = if at < MAX_EXAMINED { objects.get(key) } else { None };
             for finalizer in object.into_iter().flat_map(|object| object::finalizers(object)) {
                 let name = finalizer.as_str().unwrap_or_default().to_owned();
                 *rest.finalizers.entry(name).or_default() += 1;

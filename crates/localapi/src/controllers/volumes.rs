@@ -254,7 +254,7 @@ fn advance_volume(api: &Api, key: &Key) -> Result<Vec<Key>, NotStored> {
     match step {
         VolumeStep::Nothing | VolumeStep::Put(_) => return Ok(Vec::new()),
         VolumeStep::Failed(volume) => {
-            record(api, &volume, "Warning", "VolumeFailedDelete", persistent::DELETED_BY_HAND);
+            record(api, &volume, "Warning", "VolumeFailedDelete", persistent::MANUAL_DELETION);
             return Ok(Vec::new());
         }
         VolumeStep::Delete => {}

@@ -19,8 +19,8 @@ pub(super) enum VolumeStep {
 }
 
 /// What an administrator can do about it.
-pub(super) const DELETED_BY_HAND: &str = "its reclaim policy is Delete, and nothing here deletes what an administrator \
-    has made: remove the data and the PersistentVolume by hand, or set persistentVolumeReclaimPolicy to Retain";
+pub(super) const MANUAL_DELETION: &str = "its reclaim policy is Delete, and nothing here deletes what an administrator \
+    has made: delete the data and the PersistentVolume manually, or set persistentVolumeReclaimPolicy to Retain";
 
 pub(super) fn step(volume: &Value, objects: &Objects) -> VolumeStep {
     let phase = phase(volume, objects);
@@ -47,11 +47,11 @@ pub(super) fn step(volume: &Value, objects: &Objects) -> VolumeStep {
             annotations.remove(BOUND_BY_CONTROLLER);
         }
     }
-    let has_failed = phase == "Released" && is_deleted_by_hand(volume);
+    let has_failed = phase == "Released" && needs_manual_deletion(volume);
     let status = object::map_at(&mut next, "status");
     if has_failed {
-        status.insert("message".to_owned(), json!(DELETED_BY_HAND));
-    } else if status.get("message").is_some_and(|message| message == DELETED_BY_HAND) {
+        status.insert("message".to_owned(), json!(MANUAL_DELETION));
+    } else if status.get("message").is_some_and(|message| message == MANUAL_DELETION) {
         status.remove("message");
     }
     status.insert("phase".to_owned(), json!(if has_failed { "Failed" } else { phase }));
@@ -64,7 +64,7 @@ pub(super) fn step(volume: &Value, objects: &Objects) -> VolumeStep {
 
 /// Whether the volume should be deleted and is neither a directory that was made here nor one of a CSI driver, whose provisioner
 /// deletes it.
-fn is_deleted_by_hand(volume: &Value) -> bool {
+fn needs_manual_deletion(volume: &Value) -> bool {
     text(volume, "/spec/persistentVolumeReclaimPolicy") == "Delete"
         && annotation(volume, PROVISIONED_BY).is_empty()
         && volume.pointer("/spec/csi").is_none()

@@ -127,10 +127,10 @@ fn named_volume_that_does_not_fit_or_is_not_there_is_named_with_its_reason() {
     let taken = bound(volume("v", "", "1Gi"), "another");
     let message = "volume \"v\" already bound to a different claim.".to_owned();
     assert_eq!(why(&naming("", "1Gi"), &[(VOLUMES, &taken)]), ("Warning", "FailedBinding", message));
-    let mut leaving = volume("v", "", "1Gi");
-    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let mut terminating = volume("v", "", "1Gi");
+    terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let message = "volume \"v\" is being deleted".to_owned();
-    assert_eq!(why(&naming("", "1Gi"), &[(VOLUMES, &leaving)]), ("Warning", "FailedBinding", message));
+    assert_eq!(why(&naming("", "1Gi"), &[(VOLUMES, &terminating)]), ("Warning", "FailedBinding", message));
     let message = "volume \"v\" does not exist".to_owned();
     assert_eq!(why(&naming("", "1Gi"), &[]), ("Warning", "FailedBinding", message));
 }
@@ -156,12 +156,12 @@ fn class_that_binds_late_leaves_free_volumes_until_a_pod_uses_the_claim() {
 #[test]
 fn volume_that_should_be_deleted_and_that_nothing_deletes_has_failed_once() {
     let next = |volume: &Value| store(&[]).read(|objects| persistent::step(volume, objects));
-    let mut made_by_hand = bound(volume("v", "", "1Gi"), "uid-c");
-    made_by_hand["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
-    let VolumeStep::Failed(failed) = next(&made_by_hand) else { panic!("it has failed") };
+    let mut made_manually = bound(volume("v", "", "1Gi"), "uid-c");
+    made_manually["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
+    let VolumeStep::Failed(failed) = next(&made_manually) else { panic!("it has failed") };
     assert_eq!(
         (text(&failed, "/status/phase"), text(&failed, "/status/message")),
-        ("Failed", persistent::DELETED_BY_HAND)
+        ("Failed", persistent::MANUAL_DELETION)
     );
     assert_eq!(next(&failed), VolumeStep::Nothing);
     // As the message says.
@@ -170,8 +170,8 @@ fn volume_that_should_be_deleted_and_that_nothing_deletes_has_failed_once() {
     let VolumeStep::Put(released) = next(&retained) else { panic!("it is kept") };
     assert_eq!(released["status"], json!({"phase": "Released"}));
     // The provisioner of its driver deletes it.
-    made_by_hand["spec"]["csi"] = json!({"driver": "csi.example.com"});
-    let VolumeStep::Put(waits) = next(&made_by_hand) else { panic!("it waits for its driver") };
+    made_manually["spec"]["csi"] = json!({"driver": "csi.example.com"});
+    let VolumeStep::Put(waits) = next(&made_manually) else { panic!("it waits for its driver") };
     assert_eq!(waits["status"]["phase"], "Released");
 }
 
